@@ -119,6 +119,7 @@ class Run:
         self._units = units(root, [item.nodeid.partition("::")[0] for item in session.items])
         self._most = workers
         self._workers: dict[Connection, Worker] = {}
+        # The folders of tmp_path: pytest has no public name for them outside of fixtures.
         self._folder: Path = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
 
     def run(self) -> None:

@@ -101,7 +101,7 @@ FIELDS: Final = {
     "old_member_id": "the member id before: of the static member; of the last member of the same connection",
     "rejoined_ms": "the time since that last member of the same connection left, or was removed",
     "listener": "the listener on which the client asked",
-    "advertised": "the address of the coordinator, host:port, that the client was told there",
+    "advertised": "the address of the coordinator, host:port, that the client got there",
     "software": "the name and the version of the client library, as it has sent them in ApiVersions (KIP-511)",
     "joined_ago_ms": "the time since the member joined, as far as this coordinator has seen it",
     "committed_ago_ms": "the time since the last commit of the member",
@@ -478,9 +478,9 @@ class Seen(MemberEvent):
     session_ms: float | None = None
     positions: tuple[Position, ...] | None = None
     committed_sum: int | None = None
-    #: Its partitions: by topic, or as an assignment of the classic protocol.
     #: Up to where it fetched partitions whose committed offsets stood still, while they did.
     furthest: tuple[Position, ...] | None = None
+    #: Its partitions: by topic, or as an assignment of the classic protocol.
     owned: ByTopic | bytes | None = _not_recorded()
 
 
@@ -1442,16 +1442,16 @@ class CoordinatorSought(ByClient):
 
     def sentence(self) -> Told:
         who = words.capital(self.by_client or "a client")
-        told = "the address that it was told"
+        given = "the coordinator at the address that it got"
         address = "the broker's advertised.listeners"
         if self.advertised:
-            told += f" ({self.advertised}, advertised.listeners"
-            told += f" of listener {self.listener})" if self.listener else ")"
+            given += f" ({self.advertised}, advertised.listeners"
+            given += f" of listener {self.listener})" if self.listener else ")"
             address = self.advertised
         who += f", with {self.software}," if self.software else ""
         return Told(
             f"{who} asked for this group's coordinator, stayed connected, and has neither joined the group nor read a"
-            f" record within {words.ms(self.waited_ms)}: either it does not reach {told}, or its subscription matches"
+            f" record within {words.ms(self.waited_ms)}: either it does not reach {given}, or its subscription matches"
             " no topic that exists.",
             f"Check both. First whether it can connect to {address} from where it runs; correct advertised.listeners if"
             " it cannot. Then the name of the topic, or the pattern, in its subscription (`barnabas topics list`), and"

@@ -65,7 +65,7 @@ from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
 from barnabas_explain.rejoins import late_members
-from barnabas_explain.spelling import TOGETHER, spelling
+from barnabas_explain.spelling import TOGETHER, speller
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
 
@@ -390,7 +390,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     elif any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
-    spelled = spelling(past)
+    spelled = speller(past)
     diagnoses = [replace(_of_now(each, now_ms), remedy=spelled(each.remedy)) for each in diagnoses]
     return sorted(diagnoses, key=lambda each: (-each.severity, each.sure == POSSIBLE, -(each.time or now_ms)))
 
@@ -446,7 +446,7 @@ def with_aborts(
         past: its events.
         events: of the transactions of all brokers, oldest first.
     """
-    spelled = spelling(past)
+    spelled = speller(past)
     timed_out = [each for each in events if each.get("cause") == transactions.Cause.TIMEOUT.value]
     found = [_with_aborts(each, timed_out) for each in diagnoses]
     return [replace(each, remedy=spelled(each.remedy)) for each in found]

@@ -119,7 +119,7 @@ from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.rejoins import late_members
-from barnabas_explain.spelling import spelling
+from barnabas_explain.spelling import speller
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
 
@@ -262,7 +262,7 @@ def explain(
     if generation is None and not each_of_storms:
         explanations = _with_lag(_folded(explanations))
         _tell_remedies_once(explanations)
-    spelled = spelling(everything)
+    spelled = speller(everything)
     for each in explanations:
         _tell_until(each, until)
         each.remedy = spelled(each.remedy)

@@ -34,8 +34,8 @@ _SETTINGS: Final = re.compile(
 _COMMANDS: Final = re.compile(r"(`[^`]*`)")
 
 
-def spelling(events: Iterable[GroupEvent]) -> Callable[[str | None], str | None]:
-    """A function that gives a remedy the spelling of the library that all members of a group use.
+def speller(events: Iterable[GroupEvent]) -> Callable[[str | None], str | None]:
+    """Make a function that gives a remedy the spelling of the library that all members of a group use.
 
     Args:
         events: of the group. If members use several libraries, or one that is not known, a remedy stays as it is.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import MemberJoined
-from barnabas_explain.spelling import TOGETHER, spelling
+from barnabas_explain.spelling import TOGETHER, speller
 from tests.explain.reading import read
 from tests.explain.test_findings import event
 
@@ -22,7 +22,7 @@ def joined(client: str = "c", software: str | None = None) -> Any:
     ],
 )
 def test_libraries_in_python_have_arguments(software: str, said: str) -> None:
-    spelled = spelling(read([joined(software=software)]))
+    spelled = speller(read([joined(software=software)]))
     assert spelled(f"{TOGETHER}: max.poll.records.") == f"partition_assignment_strategy={said}."
 
 
@@ -39,11 +39,11 @@ def test_libraries_in_python_have_arguments(software: str, said: str) -> None:
     ],
 )
 def test_libraries_with_settings_as_those_of_kafka(software: str, said: str) -> None:
-    assert spelling(read([joined(software=software)]))(f"{TOGETHER}: max.poll.records") == said
+    assert speller(read([joined(software=software)]))(f"{TOGETHER}: max.poll.records") == said
 
 
 def test_aiokafka_says_its_name_in_the_client_ids_that_it_chooses() -> None:
-    spelled = spelling(read([joined("aiokafka-0.14.0")]))
+    spelled = speller(read([joined("aiokafka-0.14.0")]))
     assert spelled("Set session.timeout.ms above 9 s.") == "Set session_timeout_ms above 9 s."
 
 
@@ -57,11 +57,11 @@ def test_aiokafka_says_its_name_in_the_client_ids_that_it_chooses() -> None:
     ids=["several libraries", "one is not known", "none"],
 )
 def test_what_is_not_known_is_not_guessed(records: list[Any]) -> None:
-    assert spelling(read(records))("Set max.poll.records.") == "Set max.poll.records."
+    assert speller(read(records))("Set max.poll.records.") == "Set max.poll.records."
 
 
 def test_settings_of_brokers_and_commands_stay_as_they_are() -> None:
-    spelled = spelling(read([joined(software="kafka-python 3.0")]))
+    spelled = speller(read([joined(software="kafka-python 3.0")]))
     text = "group.max.session.timeout.ms, group.consumer.session.timeout.ms: `barnabas groups explain group.id`"
     assert spelled(f"{text} group.id.") == f"{text} group_id."
     assert spelled(None) is None

@@ -824,7 +824,7 @@ def test_lag_where_offsets_stand_still_has_one_cause_also_after_another_member_h
 
 
 def test_lag_that_grows_where_a_member_hangs_is_told_with_that() -> None:
-    """Lag that also grows elsewhere is told by itself."""
+    """Lag that also grows elsewhere has an explanation of its own."""
     hangs = stuck(fetches="beyond", ahead=15, committed_ago_ms=3_000, lag_of_others=1)
     (behind,) = behind_of(["t", 0, 5], stood_ms=200_000)
     figures: dict[str, Any] = {"consumed": 300, "written": 900, "lag_before": 100, "lag": 900, "took_ms": 200_000}

@@ -32,7 +32,7 @@ class Search(NamedTuple):
         caller: the client.
         at: when it asked first, in seconds on the coordinator's clock.
         listener: that on which it asked; "" if that is not known.
-        advertised: the address of the coordinator that it was told; "" if that is not known.
+        advertised: the address of the coordinator that it got; "" if that is not known.
     """
 
     group_id: str

@@ -212,7 +212,7 @@ async def test_a_member_that_may_not_read_its_group_any_more() -> None:
 async def test_the_last_fetch_counts_if_no_other_member_has_the_name() -> None:
     one = await program()
     one.service.groups.fetches.fetched(ClientAddress("client", "/127.0.0.1"))
-    one.service.groups.fetches.fetched(ClientAddress("nobody", "/127.0.0.1"))
+    one.service.groups.fetches.fetched(ClientAddress("another", "/127.0.0.1"))
     await one.service.after(2)
     one.leave()
     assert newest(one.service, MemberLeft)["fetched_ago_ms"] == 2_000

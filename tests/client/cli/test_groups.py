@@ -266,8 +266,8 @@ async def test_a_consumer_whose_subscription_matches_nothing_does_not_join(
     assert (found["kind"], found["severity"], found["sure"]) == ("never_joined", "broken", "probable")
     address = f"127.0.0.1:{own_broker.port}, advertised.listeners of listener PLAINTEXT"
     assert found["text"].endswith(
-        f"either it does not reach the address that it was told ({address}), or its subscription matches no topic that"
-        " exists."
+        f"either it does not reach the coordinator at the address that it got ({address}), or its subscription matches"
+        " no topic that exists."
     )
     assert found["remedy"].startswith(f"Check both. First whether it can connect to 127.0.0.1:{own_broker.port}")
     await wire.close()

@@ -304,7 +304,7 @@ class GroupCoordinator:
             group_id: the group.
             caller: the client.
             listener: that on which it asked; "" if that is not known.
-            advertised: the address that it was told, host:port; "" if that is not known.
+            advertised: the address of the coordinator that it got, host:port; "" if that is not known.
         """
         if self.partition_for(group_id) in self.loaded and not self._is_known(group_id):
             self._searches.add(group_id, caller, self._hosted_groups.now(), listener, advertised)
