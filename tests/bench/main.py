@@ -3,6 +3,7 @@
 python tests/bench/run.py                              everything, into docs/benchmarks.md
 python tests/bench/run.py --only requests --quick      one family, roughly, and printed only
 python tests/bench/run.py --beside kafka               what Apache Kafka can do too, beside it
+python tests/bench/run.py --before ../before           the broker of another checkout beside it
 """
 
 import argparse
@@ -18,7 +19,7 @@ from typing import Final, Protocol, cast
 
 from tests.bench import machine, progress, report
 from tests.bench.results import Chart, Table
-from tests.bench.targets import ROOT, TARGETS, Target
+from tests.bench.targets import ROOT, TARGETS, Target, version
 from tests.interop.cache import Unavailable
 
 #: Families that are measured by default.
@@ -74,23 +75,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     every = sorted({*FAMILIES, *BESIDE})
     parser.add_argument("--only", action="append", choices=every, help="this family; may be repeated")
     parser.add_argument("--beside", action="append", choices=[*TARGETS][1:], help="default: mock; may be repeated")
+    parser.add_argument("--before", type=Path, help="a checkout of another version, installed: its broker, instead")
     parser.add_argument("--rounds", type=int, help="default: each family's own")
     parser.add_argument("--quick", action="store_true", help="one short round, not written down")
     parser.add_argument("--report", type=Path, help="write it down here (default: docs/benchmarks.md)")
     options = parser.parse_args(argv)
     os.chdir(ROOT)
-    beside = options.beside or ["mock"]
+    beside = options.beside or ([] if options.before else ["mock"])
     try:
         targets = [TARGETS[name]() for name in ("barnabas", *beside)]
+        if options.before:
+            targets.append(version(options.before))
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
     where = machine.describe()
     print(where)
-    for package in ("protocol", "explain", "broker", "client", "pipeline"):
-        # pip compiles packages at installation. With PYTHONDONTWRITEBYTECODE, every start would compile all modules.
-        compileall.compile_dir(ROOT / package, quiet=1)
-    path = options.report or (None if options.quick else report.PATH)
+    for root in (ROOT, *([options.before] if options.before else [])):
+        for package in ("protocol", "explain", "broker", "client", "pipeline"):
+            # pip compiles packages at installation. With PYTHONDONTWRITEBYTECODE, every start would compile all modules.
+            compileall.compile_dir(root / package, quiet=1)
+    path = options.report or (None if options.quick or options.before else report.PATH)
     failed = []
     for name in options.only or (FAMILIES if beside == ["mock"] else BESIDE):
         family = cast(Family, import_module(f"tests.bench.families.{name}"))

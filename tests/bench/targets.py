@@ -28,12 +28,13 @@ _JVM: Final = (*SERVER_JVM, f"-Xms{HEAP}")
 @dataclass(frozen=True)
 class Target:
     """A program to measure. `run` yields its address; `server`, if any, creates a process that can be restarted;
-    `cluster`, if any, runs some nodes and yields their addresses."""
+    `cluster`, if any, runs some nodes and yields their addresses; `python`, if any, has Barnabas installed."""
 
     name: str
     run: Callable[[], AbstractContextManager[str]]
     server: Callable[..., Server] | None = None
     cluster: Callable[[int], AbstractContextManager[str]] | None = None
+    python: str | None = None
 
     @property
     def keeps_topics(self) -> bool:
@@ -48,9 +49,12 @@ def _address(make: Callable[..., Server]) -> Iterator[str]:
 
 
 def _served(
-    name: str, make: Callable[..., Server], cluster: Callable[[int], AbstractContextManager[str]] | None = None
+    name: str,
+    make: Callable[..., Server],
+    cluster: Callable[[int], AbstractContextManager[str]] | None = None,
+    python: str | None = None,
 ) -> Target:
-    return Target(name, lambda: _address(functools.partial(make, SHORT_LIVED)), make, cluster)
+    return Target(name, lambda: _address(functools.partial(make, SHORT_LIVED)), make, cluster, python)
 
 
 @contextmanager
@@ -67,8 +71,14 @@ def _mock() -> Iterator[str]:
                 stream.close()
 
 
-BARNABAS: Final = _served("Barnabas", BarnabasBroker)
+BARNABAS: Final = _served("Barnabas", BarnabasBroker, python=sys.executable)
 MOCK: Final = Target("librdkafka's mock", _mock)
+
+
+def version(checkout: Path) -> Target:
+    """Return the broker of another checkout that `make install` was run in: the version before a change."""
+    python = str(checkout.absolute() / ".venv/bin/python")
+    return _served(f"before ({checkout.name})", functools.partial(BarnabasBroker, python=python), python=python)
 
 
 def apache_kafka() -> Target:

@@ -108,6 +108,8 @@ class Node:
         self.settings = list(settings)
         #: More options of the command.
         self.flags: tuple[str, ...] = ()
+        #: A Python that has the broker installed.
+        self.python = sys.executable
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self.output = directory / "broker.log"
@@ -117,7 +119,7 @@ class Node:
         """Start without waiting for its first line."""
         assert self.process is None
         command = [
-            *(sys.executable, "-m", "barnabas_broker", "--cluster", self.url, "--node-id", str(self.node_id)),
+            *(self.python, "-m", "barnabas_broker", "--cluster", self.url, "--node-id", str(self.node_id)),
             *("--port", str(self.port), "--data-dir", str(self.directory / "data")),
             *self.flags,
         ]
@@ -184,19 +186,24 @@ class Brokers:
         url: the URL of the cluster.
         directory: for data directories.
         settings: configuration of all brokers, as KEY=VALUE.
+        python: a Python that has the broker installed.
     """
 
-    def __init__(self, url: str, directory: Path, settings: Iterable[str] = ()) -> None:
+    def __init__(
+        self, url: str, directory: Path, settings: Iterable[str] = (), *, python: str = sys.executable
+    ) -> None:
         self.url = url
         self.directory = directory
         self.settings = [_LONG_LEASE, *settings]
         self.nodes: dict[int, Node] = {}
+        self._python = python
 
     def __getitem__(self, node_id: int) -> Node:
         return self.nodes[node_id]
 
     def add(self, node_id: int, *settings: str) -> Node:
         node = Node(self.url, node_id, self.directory / f"node-{node_id}", [*self.settings, *settings])
+        node.python = self._python
         self.nodes[node_id] = node
         return node
 

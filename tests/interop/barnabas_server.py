@@ -7,7 +7,7 @@ with BarnabasBroker({"num.partitions": 6}) as broker:
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tests.interop.server import Server
 
@@ -15,9 +15,13 @@ TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class BarnabasBroker(Server):
-    """A Barnabas broker in its own process. `overrides` become `--set key=value`."""
+    """A Barnabas broker in its own process. `overrides` become `--set key=value`; `python` has it installed."""
 
     NAME: ClassVar[str] = "Barnabas"
+
+    def __init__(self, *args: Any, python: str = sys.executable, **options: Any) -> None:
+        self._python = python
+        super().__init__(*args, **options)
 
     @property
     def log_dir(self) -> Path:
@@ -33,7 +37,7 @@ class BarnabasBroker(Server):
     def _command(self) -> Sequence[str]:
         settings = {**TEST_DEFAULTS, **self._overrides}
         return [
-            *(sys.executable, "-m", "barnabas_broker", "--host", "127.0.0.1", "--port", str(self.port)),
+            *(self._python, "-m", "barnabas_broker", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--data-dir", str(self.log_dir)),
             *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
         ]

@@ -64,9 +64,9 @@ def percent(value: float) -> str:
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
-    others = [target for target in targets if target.cluster is not None]
-    if others:
-        return _beside(targets[0], others, rounds, quick)
+    several = [target for target in targets if target.cluster is not None or target.python is not None]
+    if len(several) > 1:
+        return _beside(several, rounds, quick)
     table = Table([THREE, ONE])
     for _ in range(rounds):
         asyncio.run(_replication(table, quick))
@@ -80,11 +80,11 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 
 
 @asynccontextmanager
-async def _cluster(lease: int | None, *settings: str) -> AsyncIterator[Brokers]:
+async def _cluster(lease: int | None, *settings: str, python: str = sys.executable) -> AsyncIterator[Brokers]:
     """Run a cluster of three brokers. A lease of None is the broker's default."""
     with owned_folder("barnabas-bench-") as folder:
         etcd = Etcd(folder)
-        brokers = Brokers(f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}", folder)
+        brokers = Brokers(f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}", folder, python=python)
         brokers.settings = [*settings, *([] if lease is None else [f"broker.session.timeout.ms={lease}"])]
         try:
             await brokers.start(NODES)
@@ -180,20 +180,22 @@ async def _replication(table: Table, quick: bool) -> None:
                     table.add(f"{rate:,} records/s, p99", column, done["p99"], milliseconds)
 
 
-def _beside(first: Target, others: Sequence[Target], rounds: int, quick: bool) -> Table:
-    """Measure three brokers and three nodes of other programs, in turn."""
-    table = Table([first.name, *(other.name for other in others)])
+def _beside(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    """Measure three brokers of each version and three nodes of other programs, in turn."""
+    table = Table([target.name for target in targets])
     for _ in range(rounds):
-        asyncio.run(_three(table, first.name, quick))
-        for other in others:
-            assert other.cluster is not None
-            with other.cluster(NODES) as addresses:
-                _warmed(table, other.name, addresses, quick)
+        for target in targets:
+            if target.cluster is None:
+                assert target.python is not None
+                asyncio.run(_three(table, target.name, target.python, quick))
+            else:
+                with target.cluster(NODES) as addresses:
+                    _warmed(table, target.name, addresses, quick)
     return table
 
 
-async def _three(table: Table, column: str, quick: bool) -> None:
-    async with _cluster(None, "min.insync.replicas=2") as brokers:
+async def _three(table: Table, column: str, python: str, quick: bool) -> None:
+    async with _cluster(None, "min.insync.replicas=2", python=python) as brokers:
         _warmed(table, column, _addresses(brokers), quick)
 
 
