@@ -24,6 +24,7 @@ class Caller(NamedTuple):
         may_describe: whether it may describe a topic; None if it may describe all.
         principal: who it is; "" if that is not known.
         connection: what is seen of its connection; None if that is not known.
+        audit: called with a group that it is not a member of and whose offsets it has set; None if that is not audited.
     """
 
     client_id: str
@@ -31,6 +32,7 @@ class Caller(NamedTuple):
     may_describe: Callable[[str], bool] | None = None
     principal: str = ""
     connection: MemberConnection | None = None
+    audit: Callable[[str], None] | None = None
 
 
 class Reply(NamedTuple):

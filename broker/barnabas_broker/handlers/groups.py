@@ -121,11 +121,12 @@ def caller_of(context: RequestContext) -> Caller:
         access = context.access
         # Nothing here refers to the context, so that it is freed with its connection, without the collector.
         may_describe = None if access is None else partial(access.allows, acls.DESCRIBE, acls.TOPIC, audit=False)
-        peer, client = context.peer, context.client
+        peer, client, principal = context.peer, context.client, context.principal
+        audit = partial(context.services.audit.offsets_set, principal, peer.host, client.client_id)
         connection = peer.seen
         if not isinstance(connection, MemberConnection):
             connection = peer.seen = context.services.groups.connected(client, peer.software)
-        caller = context.caller = Caller(*client, may_describe, str(context.principal), connection)
+        caller = context.caller = Caller(*client, may_describe, str(principal), connection, audit)
     return caller
 
 
@@ -164,19 +165,11 @@ _COMMIT: Final = _of_offsets(OffsetService.commit)
 
 def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> Handled:
     """Answer OffsetCommit."""
-    if context.access is None and _of_member(request):
+    if context.access is None:
         # As handler_for, written out: consumers may commit for every record.
         offsets = coordinator_of(context).offsets
         return respond(context, offsets.commit(request, context.version, caller_of(context)))
     return _commit(context, request)
-
-
-def _of_member(request: OffsetCommitRequest) -> bool:
-    """Whether a member of the group commits; otherwise it is a reset, or a consumer without a subscription.
-
-    An empty group takes a commit without a generation whatever member it names.
-    """
-    return request.generation_id_or_member_epoch >= 0
 
 
 @stepwise
@@ -189,10 +182,10 @@ def _commit(context: RequestContext, request: OffsetCommitRequest) -> Steps[Hand
         handled = OffsetCommitResponse(topics=[])
     else:
         handled = yield from call(context, _COMMIT, request)
+    if not refused:
+        return handled
 
     def extend(response: OffsetCommitResponse) -> Steps[None]:
-        if not _of_member(request):
-            yield from _audit_commit(context, request.group_id, response)
         for topic in refused:
             failed = yield from each(topic.partitions, _not_committed)
             response.topics.append(
@@ -201,19 +194,6 @@ def _commit(context: RequestContext, request: OffsetCommitRequest) -> Steps[Hand
             yield
 
     return (yield from extended(context, handled, extend))
-
-
-def _audit_commit(
-    context: RequestContext, group_id: str, response: OffsetCommitResponse | TxnOffsetCommitResponse
-) -> Steps[None]:
-    """Audit what is committed outside of the group's membership: a reset, or a consumer without a subscription."""
-    for topic in response.topics:
-        for partition in topic.partitions:
-            if partition.error_code == ErrorCode.NONE:
-                context.services.audit.offsets_set(context.principal, context.peer.host, group_id, context.client_id)
-                return
-            yield
-        yield
 
 
 def _not_committed(asked: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
@@ -348,13 +328,10 @@ def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRe
         return groups.offsets.commit_transactional(asked, version, caller, verify)
 
     handled = yield from call(context, commit, request)
-    of_member = request.generation_id_or_member_epoch >= 0
-    if of_member and not refused:
+    if not refused:
         return handled
 
     def extend(response: TxnOffsetCommitResponse) -> Steps[None]:
-        if not of_member:
-            yield from _audit_commit(context, request.group_id, response)
         yield from _add_not_committed(response, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     return (yield from extended(context, handled, extend))

@@ -183,7 +183,7 @@ class Audit:
         """A request over HTTP had a wrong token."""
         self._fold(Client(None, host), WrongToken())
 
-    def offsets_set(self, principal: Principal, host: str, group: str, client_id: str) -> None:
+    def offsets_set(self, principal: Principal, host: str, client_id: str, group: str) -> None:
         """A client has committed offsets of a group that it is not a member of."""
         self._fold(Client(principal, host), OffsetsSet(group[:LONGEST_NAME], client_id[:LONGEST_NAME]))
 

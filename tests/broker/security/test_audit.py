@@ -45,7 +45,7 @@ def test_logins_and_failed_ones_are_folded(caplog: pytest.LogCaptureFixture) -> 
         log.login_failed("10.0.0.9", "OUTSIDE", "wrong", "eve\n")
         log.login_failed("10.0.0.9", "OUTSIDE", "malformed", "")
         log.wrong_token("10.0.0.9")
-        log.offsets_set(*OF_ADA, "g", "reset")
+        log.offsets_set(*OF_ADA, "reset", "g")
     now = WINDOW
     log.tick()
     lines: list[dict[str, Any]] = [record.msg for record in caplog.records]  # type: ignore[misc]

@@ -306,6 +306,8 @@ class OffsetService:
             offsets, logs = hosted.offsets, self._logs
             if request.generation_id_or_member_epoch < 0:
                 self._report_commit(hosted, commits, caller)
+                if caller.audit is not None:
+                    caller.audit(hosted.name)
             back: list[OffsetChange] = []
             is_beyond = False
             for name, index, committed in commits:
@@ -616,6 +618,8 @@ class OffsetService:
         if error == NONE:
             hosted, now = self._hosted_groups.present(hosted), self._hosted_groups.now()
             transactional_id = request.transactional_id[:_MOST_CHARACTERS]
+            if request.generation_id_or_member_epoch < 0 and caller.audit is not None:
+                caller.audit(hosted.name)
             if hosted.group.is_empty:  # Older clients do not say which member commits.
                 self._report_commit(hosted, commits, caller, transactional_id)
                 topics = (name for name, _, _ in commits)
