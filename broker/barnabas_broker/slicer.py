@@ -31,6 +31,8 @@ T = TypeVar("T")
 SLICE: Final = 0.005
 #: Seconds that a client gets before the next one.
 QUANTUM: Final = 0.0005
+#: A client is charged the whole time of a job up to so many seconds: the processor's time costs a system call.
+_SHORT: Final = 0.0001
 #: Seconds that a client may use with single requests before it has to wait as those with many do: some hundred
 #: heartbeats, as many as there are while a flood has its first turn.
 CREDIT: Final = SLICE
@@ -193,6 +195,8 @@ class Slicer:
         #: that have been quiet are before those that come now.
         self._reached = 0.0
         self._idle_since = 0.0
+        #: The processor's time when it was asked last, and the seconds of short jobs since.
+        self._asked = self._unasked = 0.0
         #: Seconds that requests have taken at once since the last turn that was scheduled.
         self._done = 0.0
         #: Whether the budget is that of this turn, because the next one will begin another.
@@ -299,7 +303,7 @@ class Slicer:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        now = self.now()
+        now, self._asked, self._unasked = self.now(), self._processor(), 0.0
         self.until = end = now + SLICE
         try:
             while self._heap and now < end:
@@ -316,24 +320,36 @@ class Slicer:
     def _serve(self, now: float, end: float) -> float:
         """Do the jobs of the next client for a quantum; when that was over."""
         used, _, client = heappop(self._heap)
-        self._reached = max(self._reached, used)
-        self.until = until = min(now + QUANTUM, end)
-        jobs, processor = self._jobs[client], self._processor
-        began = before = processor()
+        if used > self._reached:
+            self._reached = used
+        until = now + QUANTUM
+        self.until = until = until if until < end else end
+        jobs = self._jobs[client]
         try:
             while jobs and now < until:
                 steps = self._do(jobs)
-                now, used = self.now(), processor()
+                began, now = now, self.now()
+                seconds = now - began
+                if seconds > _SHORT:
+                    seconds = self._processor_time(seconds)
+                else:
+                    self._unasked += seconds
+                client.used += seconds
                 if steps:
-                    client.spent += used - before
-                before = used
+                    client.spent += seconds
         finally:
-            client.used += before - began
             if jobs:
                 self._push(client)
             else:
                 self._jobs.pop(client, None)
         return now
+
+    def _processor_time(self, seconds: float) -> float:
+        """For how much of the last `seconds` this thread had a processor."""
+        asked = self._processor()
+        had = asked - self._asked - self._unasked
+        self._asked, self._unasked = asked, 0.0
+        return min(max(had, 0.0), seconds)
 
     def _do(self, jobs: deque[Job | Work[Any]]) -> bool:
         """Do the first of a client's jobs for a quantum; whether it has steps."""

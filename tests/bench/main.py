@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(where)
     for root in (ROOT, *([options.before] if options.before else [])):
         for package in ("protocol", "explain", "broker", "client", "pipeline"):
-            # pip compiles packages at installation. With PYTHONDONTWRITEBYTECODE, every start would compile all modules.
+            # pip compiles packages at installation. With PYTHONDONTWRITEBYTECODE, each start would compile them all.
             compileall.compile_dir(root / package, quiet=1)
     path = options.report or (None if options.quick or options.before else report.PATH)
     failed = []

@@ -11,13 +11,16 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
 import pytest
 
 from barnabas_broker import slicer
-from tests.bench.loads.requests import KINDS, Shot
+from barnabas_broker.groups.effects import Caller
+from barnabas_broker.handlers import groups as handlers_of_groups
+from tests.bench.loads.requests import KINDS, Shot, offset_commit
 from tests.bench.wire import Link
 from tests.broker.conftest import StartBroker
 
@@ -25,10 +28,12 @@ from tests.broker.conftest import StartBroker
 MOST: Final = {
     "Heartbeat v4": 31,
     "OffsetCommit v8": 57,
+    "OffsetCommit v8 of no member": 62,
     "Fetch v11, empty": 46,
     "Produce v9": 75,
     "Metadata v8": 60,
 }
+_KINDS: Final = KINDS | {"OffsetCommit v8 of no member": (partial(offset_commit, of_member=False), 8)}
 DEPTH: Final = 16
 REQUESTS: Final = 20 * DEPTH
 
@@ -67,7 +72,7 @@ async def test_a_request_takes_the_short_way(
         monkeypatch.setattr(slicer, name, 100.0)
     broker = await start_broker()
     address = f"127.0.0.1:{broker.port}"
-    make, version = KINDS[kind]
+    make, version = _KINDS[kind]
     shot = await asyncio.to_thread(make, address, version)
     connection = await asyncio.to_thread(lambda: Link(address).detach())
     try:
@@ -78,3 +83,29 @@ async def test_a_request_takes_the_short_way(
     finally:
         connection.close()
     assert calls[0] / REQUESTS <= most, f"{kind}: {calls[0] / REQUESTS:.1f} calls"
+
+
+async def test_a_client_is_looked_at_once_whatever_the_versions_of_its_requests(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[Caller] = []
+
+    def caller(*args: Any) -> Caller:
+        looked_at.append(Caller(*args))
+        return looked_at[-1]
+
+    broker = await start_broker()
+    address = f"127.0.0.1:{broker.port}"
+    shots = [
+        await asyncio.to_thread(make, address, version)
+        for make, version in (KINDS["Heartbeat v4"], KINDS["OffsetCommit v8"])
+    ]
+    connection = await asyncio.to_thread(lambda: Link(address).detach())
+    monkeypatch.setattr(handlers_of_groups, "Caller", caller)
+    try:
+        connection.setblocking(True)
+        for shot in (*shots, *shots):
+            await asyncio.to_thread(shoot, connection, shot, DEPTH)
+    finally:
+        connection.close()
+    assert len(looked_at) == 1

@@ -65,6 +65,14 @@ def changes_group(request: MemberRequest, response: MemberResponse) -> bool:
     return True
 
 
+def error_of(response: MemberResponse) -> int:
+    """The error code of a response, or the first one of its members; 0 for none."""
+    code = response.error_code
+    if not code and isinstance(response, LeaveGroupResponse):
+        return next((each.error_code for each in response.members if each.error_code), 0)
+    return code
+
+
 class GroupRequest:
     """A request of a member, and its answer.
 
@@ -131,10 +139,8 @@ class GroupRequest:
 
     def answered(self, response: MemberResponse, waited_ms: int = 0) -> None:
         """Take note of the response."""
-        code = response.error_code
-        if isinstance(response, LeaveGroupResponse) and code == ErrorCode.NONE:
-            code = next((each.error_code for each in response.members if each.error_code), code)
-        elif code == ErrorCode.NONE and isinstance(response, JoinGroupResponse):
+        code = error_of(response)
+        if code == ErrorCode.NONE and isinstance(response, JoinGroupResponse):
             self._given = response.generation_id
         elif code == ErrorCode.NONE and isinstance(response, ConsumerGroupHeartbeatResponse):
             self._given = response.member_epoch
@@ -148,7 +154,7 @@ class GroupRequest:
         self.waited_ms = waited_ms
 
     @property
-    def kind(self) -> tuple[str, ErrorCode | None]:
+    def kind(self) -> tuple[str, int | None]:
         """Key of requests that are alike: the fields in which they agree."""
         return self._api, self.answer
 
@@ -189,9 +195,9 @@ class _OfGroup:
         self.version = 0
         self._generation = -1
         #: How many of a kind are kept of the generation, and the last of them.
-        self._alike: dict[tuple[str, ErrorCode | None], tuple[int, GroupRequest]] = {}
+        self._alike: dict[tuple[str, int | None], tuple[int, GroupRequest]] = {}
 
-    def count(self, kind: tuple[str, ErrorCode | None], time_ms: int, generation: int) -> bool:
+    def count(self, kind: tuple[str, int | None], time_ms: int, generation: int) -> bool:
         """Count a request if enough of its kind are kept; returns whether that is so."""
         if generation != self._generation:
             self._generation = generation
@@ -243,18 +249,19 @@ class GroupRequests:
             self.forget(next(iter(self._groups)))
         return kept
 
-    def count_waiting(self, request: MemberRequest, time_ms: int, generation: int) -> bool:
-        """Count a request that waits for its response if enough like it are kept; returns whether that is so.
+    def count(self, request: MemberRequest, answer: int | None, time_ms: int, generation: int) -> bool:
+        """Count a request if enough like it are kept; returns whether that is so.
 
-        A new target makes all members of a group send one.
+        In a rebalance all members of a group send the same.
 
         Args:
             request: the request.
+            answer: the error code of its response; None while it waits for that.
             time_ms: when it came, in ms since 1970.
             generation: of its group.
         """
         of = self._groups.get(request.group_id)
-        if of is None or not of.count((_NAMES[type(request)], None), time_ms, generation):
+        if of is None or not of.count((_NAMES[type(request)], answer), time_ms, generation):
             return False
         self._groups.move_to_end(request.group_id)
         return True

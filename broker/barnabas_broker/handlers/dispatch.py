@@ -145,9 +145,13 @@ class Dispatch:
             known = self._find(header)
         route, request_class, metrics = known
         context: RequestContext | None = peer.cached
-        if context is None or context.version != version or context.client_id != client_id:
-            access = self._access(peer) if context is None else context.access
-            context = peer.cached = RequestContext(self.services, peer, version, client_id or "", access)
+        if context is None:
+            context = peer.cached = RequestContext(self.services, peer, version, client_id or "", self._access(peer))
+        elif context.version != version or context.client_id != client_id:
+            # Requests of members alternate with others, of other versions: who the client is stays.
+            caller = context.caller if context.client_id == client_id else None
+            context = RequestContext(self.services, peer, version, client_id or "", context.access, caller)
+            peer.cached = context
         charge = Charge(context, route.key, len(frame)) if self._quotas.active else None
         decode_long = route.decode if len(frame) > self._large and key != ApiKey.PRODUCE else None
         if decode_long is None:

@@ -731,7 +731,10 @@ class Connection(asyncio.BufferedProtocol):
     def _take_turn(self) -> None:
         """Go on with one piece at least, however long this thread had no processor; the slicer calls it."""
         self._queued = False
-        self._go_on(granted=True)
+        if self._unsent:
+            self._go_on(granted=True)
+        else:
+            self._work(granted=True)
 
     def _pump(self, transport: asyncio.Transport, *, granted: bool = False) -> None:
         """Send what is unsent for as long as the peer keeps up and there is time left in this turn.

@@ -59,13 +59,15 @@ def heartbeat(address: str, version: int) -> Shot:
     return Shot(encode_request(request, version, 1, CLIENT), fine)
 
 
-def offset_commit(address: str, version: int) -> Shot:
+def offset_commit(address: str, version: int, *, of_member: bool = True) -> Shot:
     topic = named()
     with Link(address) as link:
         wait_for_topic(link, topic)
     with Link(address) as link:
         group = named()
         member_id, generation = join_alone(link, group)
+    if not of_member:
+        group, member_id, generation = named(), "", -1
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
     request = OffsetCommitRequest(
         group_id=group,

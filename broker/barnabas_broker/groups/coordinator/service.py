@@ -92,6 +92,7 @@ from barnabas_broker.groups.requests import (
     MemberRequest,
     MemberResponse,
     changes_group,
+    error_of,
 )
 from barnabas_broker.groups.searches import Search, Searches
 from barnabas_broker.groups.sightings import ClientAddress, Clients, CommitsElsewhere, MemberConnection
@@ -383,14 +384,15 @@ class GroupCoordinator:
             return
         generation = hosted.group.generation
         time_ms = hosted_groups.wall_ms()
-        if response is None and self.requests.count_waiting(request, time_ms, generation):
+        answer = None if response is None else error_of(response)
+        if not generation and answer == ErrorCode.MEMBER_ID_REQUIRED:
+            return  # A client may ask for member ids in ever new groups: these have no requests.
+        if self.requests.count(request, answer, time_ms, generation):
             return
         seen = GroupRequest(request, caller, time_ms)
         if response is not None:
-            # A client may ask for member ids in ever new groups: these have no requests.
-            if generation or response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-                seen.answered(response)
-                self.requests.add(request.group_id, seen, generation)
+            seen.answered(response)
+            self.requests.add(request.group_id, seen, generation)
         elif self.requests.add(request.group_id, seen, generation) and reply is not None:
             came = hosted_groups.now()
 
