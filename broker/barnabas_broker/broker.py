@@ -44,7 +44,7 @@ from barnabas_broker.coordination import Coordinators, open_coordinators
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
-from barnabas_broker.handlers.table import TableError, join
+from barnabas_broker.handlers.table import BETWEEN_BROKERS, TableError, join
 from barnabas_broker.http.access import is_loopback
 from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.port import HttpPort, bind_http
@@ -277,7 +277,7 @@ class BrokerServer:
             regexes=regexes,
             slicer=slicer,
             responses=Budget(config[QUEUED_MAX_RESPONSE_BYTES]),
-            api_versions=[api_version(routes[key]) for key in sorted(routes)],
+            api_versions=[api_version(routes[key]) for key in sorted(routes) if key not in BETWEEN_BROKERS],
             refusals=Refusals(),
             audit=audit,
             authorizer=authorizer,

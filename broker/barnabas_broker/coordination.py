@@ -39,6 +39,7 @@ from barnabas_broker.replication.coordinator_logs import (
     TransactionEventsLog,
 )
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.other_brokers import OtherCoordinators
 from barnabas_broker.shares.persister import SharePersister
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Account, Slicer, Work
@@ -141,6 +142,9 @@ def open_coordinators(
         broker = cluster.image.brokers.get(node_id)
         return None if broker is None else broker.endpoints.get(between)
 
+    def others() -> list[int]:
+        return [each for each in cluster.image.brokers if each != node_id]
+
     def leader(where: TopicPartition) -> int | None:
         topic = cluster.image.topics.get(where.topic)
         return topic.partitions[where.partition].leader if topic and where.partition < len(topic.partitions) else None
@@ -189,6 +193,7 @@ def open_coordinators(
         regexes=regexes,
         logs=ConsumedLogs(replicas),
         timed_out=timed_out,
+        others=OtherCoordinators(others, peers),
     )
     transactions = TransactionCoordinator(
         config,

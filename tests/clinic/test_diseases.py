@@ -1,6 +1,6 @@
 """The clinic: programs that have a disease, and what `barnabas groups explain` says about their group."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.link import Link
 
 pytestmark = [pytest.mark.programs]
 
-_SETTINGS = {
+SETTINGS = {
     "offsets.retention.check.interval.ms": 500,
     "group.stuck.offset.ms": 6_000,
     "group.consumer.min.heartbeat.interval.ms": 500,
@@ -74,7 +74,7 @@ def ward_broker(link: Link) -> BarnabasBroker:
         "advertised.listeners": f"BEHIND://127.0.0.1:{link.port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT",
     }
-    return BarnabasBroker({**_SETTINGS, **listeners}, port=port)
+    return BarnabasBroker({**SETTINGS, **listeners}, port=port)
 
 
 @pytest.fixture(scope="module")
@@ -113,29 +113,31 @@ class Clinic:
     """A broker with wards.
 
     Attributes:
-        broker: the broker.
-        link: the network of members that can be cut off.
+        bootstrap: of the broker.
+        link: the network of members that can be cut off; None without any.
         fresh: a name for a topic and a group.
+        restart: restarts the broker; None if it is not restarted.
+        created: called with the topic, once it is created.
     """
 
-    broker: BarnabasBroker
-    link: Link
+    bootstrap: str
+    link: Link | None
     fresh: str
+    restart: Callable[[], None] | None = None
+    created: Callable[[str], object] = lambda topic: None
 
     def treat(self, disease: Disease, case: Case, classes: Path | None = None, *, own_names: bool = True) -> None:
         """Make a group ill, and look whether what is said about it is as good as expected."""
-        bootstrap, fresh = self.broker.bootstrap_servers, self.fresh
+        bootstrap, fresh = self.bootstrap, self.fresh
         with Admin(bootstrap_servers=bootstrap) as admin:
             admin.create_topics([NewTopic(fresh, num_partitions=2)])
             session = AlterConfigOp("consumer.session.timeout.ms", str(disease.session_ms))
             admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, fresh): [session]})
 
-        def restart() -> None:
-            self.broker.stop()
-            self.broker.start()
-
+        self.created(fresh)
         times = disease.poll_ms, disease.session_ms
-        more: dict[str, Any] = {"classes": classes, "own_names": own_names, "restart": restart, "link": self.link}
+        more: dict[str, Any] = {"classes": classes, "own_names": own_names}
+        more |= {"restart": self.restart, "link": self.link}
         ward = Ward(bootstrap, fresh, fresh, *case, *times, **more)
         expected = disease.grade(case)
         best = _GRADES.index(expected)
@@ -150,7 +152,11 @@ class Clinic:
 
 @pytest.fixture
 def clinic(broker: BarnabasBroker, link: Link, fresh: str) -> Clinic:
-    return Clinic(broker, link, fresh)
+    def restart() -> None:
+        broker.stop()
+        broker.start()
+
+    return Clinic(broker.bootstrap_servers, link, fresh, restart)
 
 
 @pytest.mark.parametrize(("disease", "case"), list(cases()))

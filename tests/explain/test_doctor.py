@@ -646,7 +646,7 @@ def test_a_lag_that_grows_only_where_offsets_stand_still_needs_no_more_members()
 
 def test_the_coordinator_knows_only_partitions_that_its_broker_leads() -> None:
     (found,) = told(BEHIND, grows(committed_in=6))
-    assert "are written (in 2 of 6 partitions, which the coordinator leads): " in found.text
+    assert "are written (in 2 of 6 partitions, of which the coordinator has a replica): " in found.text
 
 
 @pytest.mark.parametrize(
@@ -930,7 +930,7 @@ def test_members_that_joined_lately_may_not_get_on() -> None:
 def test_partitions_at_which_the_coordinator_does_not_look_are_told() -> None:
     now = present(reader(1, partitions=(0, 1)), lags={("t", 0): 498, ("t", 1): 3}, unseen=frozenset({("t", 0)}))
     assert of_unseen(now) == (
-        "498 records wait in t-0, which another broker leads than the coordinator of g: whether offsets stand still"
+        "498 records wait in t-0, of which the coordinator of g has no replica in sync: whether offsets stand still"
         " there is not looked for. To do: compare them with the next look (barnabas groups describe g)"
     )
 

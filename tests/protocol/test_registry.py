@@ -18,7 +18,7 @@ from tests.protocol.reference import EXACT, load, snake
 NOT_DECLARED = {
     "between brokers and controllers only, or of Kafka before 4.0": """
         LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown Vote BeginQuorumEpoch EndQuorumEpoch
-        AlterPartition Envelope FetchSnapshot BrokerRegistration BrokerHeartbeat UnregisterBroker AllocateProducerIds
+        AlterPartition FetchSnapshot BrokerRegistration BrokerHeartbeat UnregisterBroker AllocateProducerIds
         ControllerRegistration AssignReplicasToDirs AddRaftVoter RemoveRaftVoter UpdateRaftVoter
         UnregisterController""",
     "Kafka Streams groups (KIP-1071)": """

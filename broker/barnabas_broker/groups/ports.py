@@ -1,10 +1,13 @@
 """Ports of the group coordinator, beside those of all coordinators."""
 
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
+from barnabas_broker.coordinators.leader import Leader
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.storage.retention import Removal
+from barnabas_protocol.wire import Buffer
 
 
 class OffsetsLog(CoordinatorLog, Protocol):
@@ -67,17 +70,21 @@ class ShareStates(Protocol):
 
 
 class ReadLogs(Protocol):
-    """The logs of the partitions that groups read, as far as this broker leads them."""
+    """The logs of the partitions that groups read, as far as this broker has a replica that is in sync: it leads the
+    partition, or follows its leader."""
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """The leader of a partition; None if this broker has no replica that is in sync."""
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The first offset of a log and its last stable offset; None if another broker leads the partition."""
+        """The first offset of a log and its last stable offset; None without a replica that is in sync."""
 
     def end(self, topic: str, partition: int) -> int | None:
-        """The end of a log; None if another broker leads the partition."""
+        """The end of a log; None without a replica that is in sync."""
 
     def removal(self, topic: str, partition: int) -> Removal | None:
-        """The removal of the segments before the first offset of a log; None if another broker leads the partition, or
-        if none has expired since the start of this one."""
+        """The removal of the segments before the first offset of a log; None without a replica that is in sync, or if
+        none has expired here since the start of this broker."""
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         """Whether a ``read_committed`` consumer gets a record from `offset` on; None if that is not known now.
@@ -101,3 +108,19 @@ class ReadLogs(Protocol):
         """The number of records from `offset` on of which a ``read_committed`` consumer gets none, the offset after
         them, and the transactional ids that are known; None if it gets one, if there is none, or if that is not known
         now."""
+
+
+class OtherBrokers(Protocol):
+    """The other brokers of the cluster."""
+
+    def all(self) -> Collection[int]:
+        """Their node ids."""
+
+    def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
+        """Send a message to the group coordinator of a broker.
+
+        Args:
+            node_id: of the broker.
+            message: its bytes.
+            done: called once, later, with the answer; with None if there is none in time.
+        """

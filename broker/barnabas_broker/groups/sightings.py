@@ -97,7 +97,8 @@ class SeenClient:
         denied: the topics that its user may not read, with the times of the reports: those of the last two minutes, 16
             at a time.
         throttled_at: when a quota last made it wait for records; None for never.
-        is_committed: whether its last Fetch was that of a ``read_committed`` consumer.
+        is_committed: whether its last Fetch was that of a ``read_committed`` consumer; None if it has sent none.
+        member_at: the other brokers that coordinate a group with a member of it, as far as they have been asked.
     """
 
     __slots__ = (
@@ -110,6 +111,7 @@ class SeenClient:
         "joined_at",
         "looked_up",
         "lost",
+        "member_at",
         "rewinds",
         "throttled_at",
         "unread",
@@ -132,7 +134,8 @@ class SeenClient:
         self.waits_told_at: float | None = None
         self.denied: Lately[str] = Lately(_DENIED_SECONDS, _MOST_DENIED)
         self.throttled_at: float | None = None
-        self.is_committed = False
+        self.is_committed: bool | None = None
+        self.member_at: set[int] = set()
 
     def joins(self, now: float) -> None:
         """A member of it joins."""
@@ -154,11 +157,21 @@ class SeenClient:
         """Whether Fetches of a topic have been refused lately, because its user may not read it."""
         return now - self.denied.get(topic, -inf) < 2 * _DENIED_SECONDS
 
+    def is_member_at(self, node_id: int, *, is_member: bool) -> None:
+        """Another broker coordinates a group with a member of it, or does not."""
+        if is_member:
+            self.member_at.add(node_id)
+        else:
+            self.member_at.discard(node_id)
+
     @property
     def is_shared(self) -> bool:
         """Whether several members, of any groups, have its client id and host: their Fetches are not told apart. One
         that connects anew has two connections for a while."""
-        return len({member for connection in self.connections for member in connection.members}) > 1
+        return (
+            bool(self.member_at)
+            or len({member for connection in self.connections for member in connection.members}) > 1
+        )
 
     @property
     def has_fetched(self) -> bool:

@@ -7,8 +7,10 @@ its records are read again and again, and :data:`~.watched.MOST` at a time.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
+from math import inf
 from typing import Final, NamedTuple
 
+from barnabas_broker.coordinators.leader import Leader
 from barnabas_broker.groups.watched import Lasting, OfPartitions
 from barnabas_explain.members import Member, Partition
 
@@ -207,20 +209,60 @@ class Standing(Lasting):
         is_known: whether that is known.
         is_clear: whether its Fetches were told apart from those of other members all the time.
         has_moved: whether the offset before was another one, of the same owner.
+        leader: of the partition; None while it is not known.
         watch: the Fetches of the partition.
+        counted_at: since when they are counted; infinite while it is not known whether another broker, which leads the
+            partition, counts them.
     """
 
-    __slots__ = ("generation", "has_moved", "is_clear", "is_known", "offset", "owner", "watch")
+    __slots__ = (
+        "counted_at",
+        "generation",
+        "has_moved",
+        "is_clear",
+        "is_known",
+        "leader",
+        "offset",
+        "owner",
+        "watch",
+    )
 
     def __init__(self, offset: int, generation: int, now: float) -> None:
         super().__init__(now)
         self.offset = offset
         self.generation = generation
-        self.is_clear = True
         self.owner: Member | None = None
+        self.leader: Leader | None = None
         self.is_known = False
         self.has_moved = False
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self.is_clear = True
         self.watch = Watch()
+        self.counted_at = now
+
+    def owned(self, owner: Member | None, leader: Leader | None, generation: int, now: float) -> None:
+        """Take note of its owner and of the leader; the time begins again for others."""
+        is_other = self.is_known and (owner, leader) != (self.owner, self.leader)
+        if is_other or (self.generation != generation and not self.is_known):
+            self.since, self.told_at, self.has_moved = now, None, False
+            self._begin(now)
+        if not self.is_known or is_other:
+            self.counted_at = now if leader is not None and leader.is_here else inf
+        self.owner, self.leader, self.generation, self.is_known = owner, leader, generation, True
+
+    def heard(self, watch: Watch, counted_at: float) -> None:
+        """The leader has reported the Fetches that it has counted since then."""
+        self.watch, self.counted_at = watch, counted_at
+
+    def unheard(self) -> None:
+        """The leader has not reported any."""
+        self.counted_at = inf
+
+    def is_counted(self, now: float) -> bool:
+        """Whether its Fetches have been counted for most of the time."""
+        return now - self.counted_at >= (now - self.since) / 2
 
     @property
     def is_read_on(self) -> bool:
@@ -256,12 +298,14 @@ class StandingOffsets(OfPartitions[Standing]):
         self.put(group_id, found)
         return [each for place, each in before.items() if found.get(place) is not each]
 
-    def owned(self, group_id: str, owners: Mapping[Partition, Member], generation: int, now: float) -> None:
-        """Take note of the owners of these partitions; the time begins again for another owner."""
+    def owned(
+        self,
+        group_id: str,
+        owners: Mapping[Partition, Member],
+        leader: Callable[[str, int], Leader | None],
+        generation: int,
+        now: float,
+    ) -> None:
+        """Take note of the owners of these partitions, and of their leaders; the time begins again for others."""
         for place, standing in self.of(group_id).items():
-            owner = owners.get(place)
-            known = standing.owner if standing.is_known else owner
-            if owner != known or (standing.generation != generation and not standing.is_known):
-                standing.since, standing.told_at, standing.watch, standing.is_clear = now, None, Watch(), True
-                standing.has_moved = False
-            standing.owner, standing.generation, standing.is_known = owner, generation, True
+            standing.owned(owners.get(place), leader(*place), generation, now)

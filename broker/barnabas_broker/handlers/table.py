@@ -12,6 +12,7 @@ from barnabas_broker.handlers import (
     api_versions,
     configs,
     consumer_groups,
+    envelopes,
     features,
     fetch,
     groups,
@@ -58,6 +59,7 @@ MODULES: Final = (
     users,
     quotas,
     markers,
+    envelopes,
     features,
     telemetry,
     api_versions,
@@ -74,6 +76,10 @@ PUBLIC: Final = frozenset(
         ApiKey.PUSH_TELEMETRY,
     }
 )
+
+
+#: What brokers ask of each other alone, and ApiVersions does not list; Kafka lists it on its controllers only.
+BETWEEN_BROKERS: Final = frozenset({ApiKey.ENVELOPE})
 
 
 class TableError(Exception):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from typing import Final
 
+from barnabas_broker.coordinators.leader import Leader
 from barnabas_broker.coordinators.leader_requests import append_at
 from barnabas_broker.coordinators.ports import Peers
 from barnabas_broker.log_throttle import FoldedLines
@@ -57,16 +58,22 @@ class ConsumedLogs:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        replica = self._replicas.replica_in_sync(topic, partition)
+        if replica is None:
+            return None
+        return Leader(replica.info.leader, replica.leader_epoch, replica.leading is not None)
+
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
-        replica = self._replicas.led_replica(topic, partition)
+        replica = self._replicas.replica_in_sync(topic, partition)
         return None if replica is None else (replica.log.log_start_offset, replica.log.last_stable_offset)
 
     def end(self, topic: str, partition: int) -> int | None:
-        replica = self._replicas.led_replica(topic, partition)
+        replica = self._replicas.replica_in_sync(topic, partition)
         return None if replica is None else replica.log.log_end_offset
 
     def removal(self, topic: str, partition: int) -> Removal | None:
-        replica = self._replicas.led_replica(topic, partition)
+        replica = self._replicas.replica_in_sync(topic, partition)
         last = None if replica is None else replica.log.removal
         return last if last is not None and replica and last.log_start == replica.log.log_start_offset else None
 
@@ -75,15 +82,18 @@ class ConsumedLogs:
         return None if looked is None else any(not is_aborted for _, is_aborted in looked)
 
     def since(self, topic: str, partition: int, time_ms: int) -> int | None:
+        replica = self._replicas.replica_in_sync(topic, partition)
+        if replica is None:
+            return None
+        found = replica.log
         try:
-            found = self._replicas.find(topic, partition).log
             batch = found.segments.batch_for_timestamp(time_ms, found.log_start_offset)
         except KafkaError:
             return None
         return None if batch is None else max(batch.header.base_offset, found.log_start_offset)
 
     def aborted_between(self, topic: str, partition: int, start: int, end: int) -> tuple[int, str | None] | None:
-        replica = self._replicas.led_replica(topic, partition)
+        replica = self._replicas.replica_in_sync(topic, partition)
         if replica is None or not replica.log.has_aborted:
             return None
         try:
@@ -94,7 +104,7 @@ class ConsumedLogs:
         return number, state.owner if state is not None and isinstance(state.owner, str) else None
 
     def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
-        replica = self._replicas.led_replica(topic, partition)
+        replica = self._replicas.replica_in_sync(topic, partition)
         if replica is None or not replica.log.has_aborted:
             return None
         batches: list[BatchHeader] = []
@@ -113,8 +123,11 @@ class ConsumedLogs:
     def _look(self, topic: str, partition: int, offset: int, size: int) -> list[tuple[BatchHeader, bool]] | None:
         """The batches of records from `offset` on, without markers, and whether each belongs to an aborted
         transaction; None if they have to be loaded, or cannot be read."""
+        replica = self._replicas.replica_in_sync(topic, partition)
+        if replica is None:
+            return None
+        found = replica.log
         try:
-            found = self._replicas.find(topic, partition).log
             if found.warm(offset, size) is not None:
                 return None
             parts, aborted = finish(found.read_committed(offset, size, min_one=True))
@@ -131,8 +144,11 @@ class ConsumedLogs:
         ]
 
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
+        replica = self._replicas.replica_in_sync(topic, partition)
+        if replica is None:
+            return None
+        found = replica.log
         try:
-            found = self._replicas.find(topic, partition).log
             batch = _batch_at(found, offset)
             if batch is None:
                 return None

@@ -490,10 +490,13 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
-    def led_replica(self, topic: str, partition: int) -> Replica | None:
-        """A replica that this broker leads; None if it does not."""
+    def replica_in_sync(self, topic: str, partition: int) -> Replica | None:
+        """A replica on this broker that has all committed records: it leads the partition, or is in its ISR; None if
+        there is none."""
         replica = self._replicas.get(topic, {}).get(partition)
-        return None if replica is None or replica.leading is None or not self._may_serve() else replica
+        if replica is None or (replica.leading is None and self.node_id not in replica.info.isr):
+            return None
+        return replica if self._may_serve() else None
 
     def lease_has_ended(self) -> None:
         """Answer the requests that wait for the partitions led here: another broker may lead them, and this one, which

@@ -11,7 +11,7 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timed_out import TimedOutTransactions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.ports import ReadLogs
+from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.offload import at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
@@ -105,11 +105,13 @@ class Service:
             `compiling` or `matching`.
         loop: of the coordinator, if it is not the running one.
         logs: the logs that groups read, if the coordinator looks at them.
+        others: the other brokers, if there are any.
         config: of the coordinator.
     """
 
     loop: Scheduler | None = None
     logs: ReadLogs | None = None
+    others: OtherBrokers | None = None
 
     def __init__(
         self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
@@ -146,6 +148,7 @@ class Service:
             ),
             logs=self.logs,
             timed_out=self.timed_out,
+            others=self.others,
         )
 
     def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

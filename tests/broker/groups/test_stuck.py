@@ -4,7 +4,9 @@ from typing import TypeVar
 
 import pytest
 
+from barnabas_broker.coordinators.leader import Leader
 from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.coordinator.fetches import Fetches
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.steps import finish
@@ -44,7 +46,8 @@ class Logs:
         start: its first offset.
         end_offset: its last stable offset, and its end.
         has: whether a consumer gets a record from its committed offset on.
-        here: whether this broker leads it.
+        here: whether this broker has a replica that is in sync.
+        leads: its leader.
         compressed: the codec of each batch, and those of the batches before.
         is_aborted: whether all of its records are in aborted transactions.
         written: the times of its batches in ms, and their first offsets.
@@ -54,11 +57,15 @@ class Logs:
         self.start, self.end_offset = 0, end
         self.has: bool | None = True
         self.here = True
+        self.leads = Leader(1, 0, is_here=True)
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
         self.is_aborted = False
         self.removed: Removal | None = None
         self.aborts: tuple[int, str | None] | None = None
         self.written: list[tuple[int, int]] = []
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        return self.leads if self.here else None
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         return (self.start, self.end_offset) if self.here else None
@@ -94,14 +101,18 @@ class Reader(Program):
 
     is_committed = False
 
+    @property
+    def fetches(self) -> Fetches:
+        """What the leader of the partitions sees of its Fetches."""
+        return self.service.groups.fetches
+
     async def goes_on(
         self, *offsets: int, seconds: float = 1.0, delivered: bool = True, partitions: tuple[int, ...] = (0,)
     ) -> None:
         """Fetch at each of these offsets, one after the other."""
         for offset in offsets:
-            fetch = self.service.groups.fetches.fetched(
-                ClientAddress(self.client_id, "/127.0.0.1"), is_committed=self.is_committed
-            )
+            address = ClientAddress(self.client_id, "/127.0.0.1")
+            fetch = self.fetches.fetched(address, is_committed=self.is_committed)
             for partition in partitions:
                 watch = None if fetch is None else fetch.asks(("t", partition), offset)
                 if watch is not None and delivered:
@@ -330,7 +341,7 @@ async def test_a_member_that_does_not_fetch() -> None:
 class TwoPartitions(Reader):
     """A member that has read records of two partitions, and works through them: it fetches seldom or nothing more."""
 
-    owned = (0, 1)
+    owned: tuple[int, ...] = (0, 1)
 
     async def works(self, *offsets: int, fetches: int = 0) -> None:
         """Commit both partitions, and then each of these offsets of the second one, one after 4 s.
@@ -343,7 +354,7 @@ class TwoPartitions(Reader):
         await self.goes_on(5)
         for offset in offsets:
             for _ in range(0 if offset % 4 else fetches):
-                fetch = self.service.groups.fetches.fetched(ClientAddress(self.client_id, "/127.0.0.1"))
+                fetch = self.fetches.fetched(ClientAddress(self.client_id, "/127.0.0.1"))
                 if fetch is not None:
                     fetch.asks(("t", 1), offset)
             await self.commits(offset, 1)

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionChanged, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.coordinators.leader import Leader
 from barnabas_broker.replication.coordinator_logs import ConsumedLogs, CoordinatorTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
@@ -96,6 +97,32 @@ def replica(tmp_path: Path) -> Iterator[tuple[ConsumedLogs, Replica]]:
 
 
 TWO: list[tuple[bytes, bytes, tuple[()], int]] = [(b"key", b"value", (), 0), (b"key", b"value", (), 0)]
+
+
+async def test_a_replica_that_follows_in_sync_is_read_as_that_of_the_leader(tmp_path: Path) -> None:
+    config = Config(BROKER_KEYS, {})
+    led_by_two = PartitionInfo(2, 4, (1, 2), (1, 2))
+    topic = TopicCreated("t", bytes(range(16)), (led_by_two,), {})
+    image = Image("cluster").apply_all([BrokerRegistered(1, {}), BrokerRegistered(2, {}), topic])
+    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
+    replicas = ReplicaManager(directory, config, 1, lambda: 0, now=lambda: 0.0)
+    replicas.start(image)
+    logs = ConsumedLogs(replicas)
+    (following,) = replicas.each()
+    following.log.append_as_follower(build_batch(TWO, compression="gzip"))
+    assert logs.leader("t", 0) == Leader(2, 4, is_here=False)
+    assert (logs.readable("t", 0), logs.end("t", 0)) == ((0, 0), 2), "the high watermark is not known yet"
+    following.log.set_high_watermark(2)
+    assert logs.readable("t", 0) == (0, 2)
+    assert logs.has_records("t", 0, 1)
+    assert logs.codecs("t", 0, 0) == ("gzip", ())
+    assert logs.since("t", 0, 0) == 0
+    late = PartitionChanged("t", 0, led_by_two._replace(isr=(2,), partition_epoch=1))
+    replicas.image_changed(image.apply(late), [late])
+    known = logs.leader("t", 0), logs.readable("t", 0), logs.end("t", 0), logs.has_records("t", 0, 1)
+    assert known == (None, None, None, None), "it may lack committed records"
+    assert (logs.codecs("t", 0, 0), logs.since("t", 0, 0)) == (None, None)
+    directory.close(0)
 
 
 async def test_the_codecs_at_an_offset_and_before(replica: tuple[ConsumedLogs, Replica]) -> None:

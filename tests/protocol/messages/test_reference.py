@@ -350,6 +350,7 @@ SINCE_THE_SNAPSHOT: Final = {
 }
 #: Requests and responses that kafka-python does not have.
 NOT_IN_KAFKA_PYTHON: Final = {
+    *("EnvelopeRequest", "EnvelopeResponse"),
     *("GetTelemetrySubscriptionsRequest", "GetTelemetrySubscriptionsResponse"),
     *("PushTelemetryRequest", "PushTelemetryResponse"),
     "ConsumerGroupHeartbeatRequest",

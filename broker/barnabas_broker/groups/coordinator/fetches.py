@@ -1,17 +1,19 @@
 """Fetches and looked up offsets of the clients of groups: reports to a group what goes wrong when its members read.
 
 A Fetch names no group. Its group is that of the members whose requests come from the same client id and host; where
-several groups may be meant, nothing is reported.
+several groups may be meant, nothing is reported. The group may be coordinated by another broker, which gets a notice.
 """
 
 from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
+from barnabas_broker.groups.fetch_reports import FetchNotice, FetchNotices
 from barnabas_broker.groups.new_topics import NewTopics
-from barnabas_broker.groups.ports import ReadLogs
+from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
 from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
+from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
     FetchDenied,
     FetchesWaited,
@@ -44,13 +46,22 @@ class Fetches:
         clients: the clients that have a connection.
         topics: the topics that are new.
         logs: the logs that groups read; None if they are not known.
+        others: the other brokers, which coordinate the groups of other clients; None without any.
     """
 
-    def __init__(self, hosted_groups: HostedGroups, clients: Clients, topics: NewTopics, logs: ReadLogs | None) -> None:
+    def __init__(
+        self,
+        hosted_groups: HostedGroups,
+        clients: Clients,
+        topics: NewTopics,
+        logs: ReadLogs | None,
+        others: OtherBrokers | None,
+    ) -> None:
         self._hosted_groups = hosted_groups
         self._clients = clients
         self._topics = topics
         self._logs = logs
+        self._notices = FetchNotices(others, hosted_groups.now, hosted_groups.runtime.gradually)
 
     def fetched(self, client: ClientAddress, *, is_committed: bool = False, connection: int = 0) -> WatchedFetch | None:
         """A client has sent a Fetch, on any of its connections; nothing is kept of one without a member.
@@ -161,12 +172,22 @@ class Fetches:
             offset: that it wants.
             log: the first offset of the log, and its end.
         """
+        removal = None if self._logs is None or offset >= log[0] else self._logs.removal(*place)
+        if self._reader(client, place[0]) is not None:
+            self._out_of_range(client, place, offset, log, removal)
+            return
+        numbers = () if removal is None else (removal.newest_ms, removal.retention_ms)
+        reason = "" if removal is None else removal.reason
+        self._notices.add("out_of_range", client, place, offset, *log, *numbers, text=reason)
+
+    def _out_of_range(
+        self, client: ClientAddress, place: Partition, offset: int, log: tuple[int, int], removal: Removal | None
+    ) -> None:
         known, now = self._clients.find(client), self._hosted_groups.now()
         reader = self._reader(client, place[0]) if known and known.loses(place, offset, now) else None
         if reader is None:
             return
         seen, hosted, member = reader
-        removal = None if self._logs is None or offset >= log[0] else self._logs.removal(*place)
         event = FetchOutOfRange(
             generation=hosted.group.generation,
             member=member,
@@ -193,6 +214,8 @@ class Fetches:
             latest: whether it has asked for the end.
         """
         seen = self._clients.find(client)
+        if (seen is None or place not in seen.lost) and self._notices.was_sent("out_of_range", client, place):
+            self._notices.add("looked_up", client, place, offset, latest)
         if seen is None:
             return
         known = seen.lost.get(place)
@@ -224,8 +247,11 @@ class Fetches:
             place: topic and partition.
             offset: the first offset of the log.
         """
-        reader = None if is_default(client.client_id) else self._reader(client, place[0])
+        if is_default(client.client_id):
+            return
+        reader = self._reader(client, place[0])
         if reader is None:
+            self._notices.add("from_start", client, place, offset)
             return
         committed = reader.hosted.offsets.find(*place)
         if committed is not None and committed.offset > offset:
@@ -240,6 +266,9 @@ class Fetches:
             min_bytes: for which it has waited.
             max_wait_ms: for how long.
         """
+        if self._reader(client, topic) is None and not is_default(client.client_id):
+            self._notices.add("waited", client, (topic, -1), min_bytes, max_wait_ms)
+            return
         seen = self._by_choice(client)
         fetches = None if seen is None else seen.waited(self._hosted_groups.now())
         reader = None if fetches is None else self._reader(client, topic)
@@ -259,6 +288,9 @@ class Fetches:
             topic: that it wants to read.
             principal: its user.
         """
+        if self._reader(client, topic) is None:
+            self._notices.add("denied", client, (topic, -1), text=principal)
+            return
         known, now = self._clients.find(client), self._hosted_groups.now()
         reader = self._reader(client, topic) if known and known.denied.may_add(topic, now) else None
         if reader is None:
@@ -271,8 +303,33 @@ class Fetches:
     def throttled(self, client: ClientAddress) -> None:
         """A quota makes a client wait, which has sent a Fetch."""
         seen = self._clients.find(client)
-        if seen is not None:
+        if seen is None:
+            self._notices.add("throttled", client, ("", -1))
+        else:
             seen.throttled_at = self._hosted_groups.now()
+
+    def noticed(self, notice: FetchNotice) -> None:
+        """Another broker has seen something go wrong when a client reads: take note of it, if a group here has it."""
+        client, place = ClientAddress(notice.client_id, notice.host), (notice.topic, notice.partition)
+        seen = self._clients.find(client)
+        if seen is None or (notice.topic and self._reader(client, notice.topic) is None):
+            return
+        match notice.kind, notice.numbers:
+            case "out_of_range", [offset, start, end, newest_ms, retention_ms]:
+                removal = Removal(start, notice.text, newest_ms, retention_ms)
+                self._out_of_range(client, place, offset, (start, end), removal)
+            case "out_of_range", [offset, start, end]:
+                self._out_of_range(client, place, offset, (start, end), None)
+            case "looked_up", [offset, latest] if place in seen.lost:
+                self.looked_up(client, place, offset, latest=bool(latest))
+            case "from_start", [offset]:
+                self.from_start(client, place, offset)
+            case "waited", [min_bytes, max_wait_ms]:
+                self.waited(client, place[0], min_bytes, max_wait_ms)
+            case "denied", []:
+                self.denied(client, place[0], notice.text)
+            case "throttled", []:
+                self.throttled(client)
 
     def _by_choice(self, client: ClientAddress) -> SeenClient | None:
         """A client that has chosen its client id."""

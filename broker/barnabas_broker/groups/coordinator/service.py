@@ -82,10 +82,11 @@ from barnabas_broker.groups.coordinator.share_service import ShareGroups
 from barnabas_broker.groups.coordinator.stuck_check import StuckCheck
 from barnabas_broker.groups.effects import Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
+from barnabas_broker.groups.fetch_reports import FetchMessage, FetchReport, FetchReporter
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
 from barnabas_broker.groups.new_topics import NewTopics
-from barnabas_broker.groups.ports import EventsLog, OffsetsLog, ReadLogs, ShareStates
+from barnabas_broker.groups.ports import EventsLog, OffsetsLog, OtherBrokers, ReadLogs, ShareStates
 from barnabas_broker.groups.requests import (
     GroupRequest,
     GroupRequests,
@@ -174,6 +175,7 @@ class GroupCoordinator:
         regexes: checks regular expressions, and matches all topics with them; by default at once.
         logs: the logs that groups read; None: offsets that stand still are not looked for.
         timed_out: the transactional ids whose transactions are aborted by their timeout, on this broker.
+        others: the other brokers, which see the Fetches of the partitions that they lead; None without any.
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
@@ -204,6 +206,7 @@ class GroupCoordinator:
         regexes: RegexSearch | None = None,
         logs: ReadLogs | None = None,
         timed_out: TimedOutTransactions | None = None,
+        others: OtherBrokers | None = None,
     ) -> None:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
@@ -280,12 +283,13 @@ class GroupCoordinator:
         #: When it was last reported that a client may not join, by group.
         self._refused: Lately[str] = Lately(_REFUSAL_SECONDS, _MOST_REFUSALS)
         self._clients = Clients()
-        self.fetches = Fetches(self._hosted_groups, self._clients, self.new_topics, logs)
+        self.fetches = Fetches(self._hosted_groups, self._clients, self.new_topics, logs, others)
         self._searches = Searches(self._stays_away)
         patience = config[GROUP_STUCK_OFFSET_MS] / 1000
         self._stuck = StuckCheck(
-            self._hosted_groups, logs, self._clients, elsewhere, timed_out or TimedOutTransactions(), patience
+            self._hosted_groups, logs, self._clients, elsewhere, timed_out or TimedOutTransactions(), others, patience
         )
+        self._reporter = FetchReporter(self._clients, logs, self._hosted_groups.by_id.__contains__)
 
     # Clients
 
@@ -335,6 +339,13 @@ class GroupCoordinator:
             advertised=search.advertised or None,
         )
         self._hosted_groups.publish(search.group_id, event)
+
+    def fetches_seen(self, message: FetchMessage) -> Steps[FetchReport]:
+        """Take note of what another broker has seen of the Fetches of clients, and answer what this one has."""
+        for notice in message.notices:
+            self.fetches.noticed(notice)
+            yield
+        return (yield from self._reporter.report(message, self._hosted_groups.now()))
 
     def denied(self, group_id: str, caller: Caller) -> None:
         """A request for a group was refused, because the user of a client may not read the group."""

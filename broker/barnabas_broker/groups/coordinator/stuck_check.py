@@ -16,9 +16,10 @@ from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
 from barnabas_broker.groups.coordinator.readers import readers
+from barnabas_broker.groups.fetch_reports import FetchQuestions
 from barnabas_broker.groups.lag import GrowingLags, Growth
 from barnabas_broker.groups.often import LEAST_PER_SECOND, OftenCommits
-from barnabas_broker.groups.ports import ReadLogs
+from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.groups.sightings import ClientAddress, Clients, CommitsElsewhere, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
 from barnabas_broker.groups.watched import OfPartitions
@@ -72,6 +73,7 @@ class StuckCheck:
         clients: the clients that have a connection.
         elsewhere: the groups without members to which clients commit in transactions.
         timed_out: the transactional ids whose transactions are aborted by their timeout, on this broker.
+        others: the other brokers, which see the Fetches of the partitions that they lead; None without any.
         patience: ``group.stuck.offset.ms`` in seconds.
     """
 
@@ -82,6 +84,7 @@ class StuckCheck:
         clients: Clients,
         elsewhere: CommitsElsewhere,
         timed_out: TimedOutTransactions,
+        others: OtherBrokers | None,
         patience: float,
     ) -> None:
         self.armed = inf
@@ -90,6 +93,7 @@ class StuckCheck:
         self._clients = clients
         self._elsewhere = elsewhere
         self._timed_out = timed_out
+        self._others = others
         self._patience = patience
         self._interval = min(max(patience / 10, _LEAST_SECONDS), _MOST_SECONDS)
         self._next = inf if logs is None else hosted_groups.now() + self._interval
@@ -98,6 +102,8 @@ class StuckCheck:
         self._aborted: OfPartitions[OnlyAborted] = OfPartitions()
         self._aborted_read: OfPartitions[AbortedRead] = OfPartitions()
         self._runs = False
+        #: Other brokers see the Fetches of the partitions that they lead; their answers count in the next look.
+        self._questions = FetchQuestions(clients, others, hosted_groups.now)
         #: Groups, partitions and members that were looked at since the last step.
         self._looked = 0
 
@@ -126,6 +132,7 @@ class StuckCheck:
                     hosted = by_id.get(group_id)
                     if hosted is None or not len(hosted.group.members):
                         watched.forget(group_id)
+            yield from self._questions.ask()
         finally:
             self._runs = False  # a look that fails is not the last one
 
@@ -230,13 +237,14 @@ class StuckCheck:
             yield from self._owners(hosted, owners)
         if self._hosted_groups.by_id.get(name) is not hosted or group.generation != generation:
             return
-        self._standing.owned(name, owners, generation, now)
+        self._standing.owned(name, owners, logs.leader, generation, now)
         for place, each in standing.items():
             client = self._client(each.owner)
             if client is not None and client.is_shared:
                 each.is_clear = False
-            elif client is not None:
+            elif client is not None and each.owner is not None:
                 client.watch(place, each.watch)
+                self._questions.add(_address(each.owner), place, each)
         yield
         behind = None
         if any(now - each.since >= self._patience for each in standing.values()):
@@ -336,7 +344,7 @@ class StuckCheck:
 
     def _client(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection."""
-        client = None if owner is None else self._clients.find(ClientAddress(owner.client_id or "", owner.host or ""))
+        client = None if owner is None else self._clients.find(_address(owner))
         return client if client is not None and client.connections else None
 
     def _throttled(self, owners: Mapping[Partition, Member], now: float) -> tuple[str, ...] | None:
@@ -388,7 +396,9 @@ class StuckCheck:
             if read.is_due(now, self._patience):
                 owner = owners.get(place)
                 client = self._client_alone(owner)
-                if owner is None or client is None or client.is_committed:
+                if owner is not None and client is not None and client.is_committed is None:
+                    self._questions.add(_address(owner))
+                elif owner is None or client is None or client.is_committed:
                     del passed[place]
                 else:
                     of_members.setdefault(owner, {})[place] = read
@@ -409,7 +419,7 @@ class StuckCheck:
     def _is_committed(self, owner: Member | None) -> bool:
         """Whether the client of a member is ``read_committed``."""
         client = self._client(owner)
-        return client is not None and client.is_committed
+        return client is not None and bool(client.is_committed)
 
     def _publish_aborted(self, hosted: HostedGroup, found: Mapping[Partition, OnlyAborted], now: float) -> None:
         ids = dict.fromkeys(each for only in found.values() for each in only.transactional_ids)
@@ -475,6 +485,8 @@ class StuckCheck:
             client = self._client(owner)
             if client is None:
                 continue  # Its connection was closed: that is another disease, or it has just ended.
+            if each.is_clear and not each.is_counted(now):
+                continue  # Another broker leads the partition, and has not said what it has seen of its Fetches.
             if client.is_denied(place[0], now):
                 continue  # Its Fetches are refused, which is reported.
             if each.offset == NOTHING and fetches == "none" and (hosted.offsets or self._has_fetched(owner, sight)):
@@ -704,6 +716,10 @@ def _codecs(places: Iterable[tuple[Partition, Standing]], fetches: str, logs: Re
         return {}
     ((codec, before),) = found.items()
     return {"codec": codec, "codecs_before": before or None}
+
+
+def _address(member: Member) -> ClientAddress:
+    return ClientAddress(member.client_id or "", member.host or "")
 
 
 def _fetches(standing: Standing, now: float) -> str:

@@ -1,0 +1,425 @@
+"""Fetches that other brokers see than the coordinator of a group. Pure.
+
+A member sends its Fetches to the leaders of its partitions, and everything else to its coordinator. So brokers tell
+each other what they see of clients:
+
+- A coordinator asks the other brokers about the clients of which it wants to know more: those whose committed offsets
+  stand still. The leaders then count their Fetches, as it does itself for the partitions that it leads, and answer with
+  the counts, each time that they are asked (:class:`FetchQuestions`, :class:`FetchReporter`).
+- A leader sends the others what is rare and goes wrong when a client reads that is no member of a group here, such as a
+  Fetch of records that were deleted (:class:`FetchNotices`).
+
+The messages travel in Envelope requests, which only brokers may send.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
+from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
+from barnabas_broker.groups.stuck import Standing, Watch
+from barnabas_broker.groups.watched import MOST
+from barnabas_broker.recent import Lately
+from barnabas_broker.steps import Steps
+from barnabas_explain.members import Partition
+from barnabas_protocol.codec import decode, encode
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.schema import BOOLEAN, INT8, INT32, INT64, STRING, Data, Struct, array, field
+from barnabas_protocol.wire import Buffer
+
+#: The version of these messages between brokers.
+VERSION: Final = 0
+#: What a leader counts for another broker is forgotten if that has not asked for so many seconds.
+_FORGET_SECONDS: Final = 180.0
+#: Of a time that is not known, in ms.
+UNKNOWN: Final = -1
+_IS_COMMITTED: Final = {None: UNKNOWN, False: 0, True: 1}
+#: Clients and partitions of one question.
+_STEP: Final = 200
+
+#: The kinds of notices, and for how many seconds one of a client and partition is not sent again.
+KINDS: Final = (
+    ("out_of_range", 5.0),
+    ("looked_up", 1.0),
+    ("from_start", 1.0),
+    ("waited", 5.0),
+    ("denied", 60.0),
+    ("throttled", 20.0),
+)
+#: Notices of a kind that are sent within that time.
+_MOST_NOTICES: Final = 200
+
+#: Clients, and their partitions whose committed offsets stand still.
+_Asked = dict[ClientAddress, dict[Partition, Standing]]
+
+
+class AskedPartition(Struct):
+    """A partition that the other broker leads, of which it is to count the Fetches of a client."""
+
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+    #: In which the broker leads the partition, as far as the one that asks knows.
+    leader_epoch: int = field(INT32)
+    #: Another number begins another count.
+    count: int = field(INT64)
+
+
+class AskedClient(Struct):
+    """A client, and those of its partitions whose committed offsets stand still."""
+
+    client_id: str = field(STRING)
+    host: str = field(STRING)
+    partitions: list[AskedPartition] = field(array(AskedPartition))
+
+
+class FetchNotice(Struct):
+    """Something that goes wrong when a client reads.
+
+    Attributes:
+        kind: the method of :class:`.Fetches` that takes note of it.
+        numbers, text: what it gets besides.
+    """
+
+    kind: str = field(STRING)
+    client_id: str = field(STRING)
+    host: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+    numbers: list[int] = field(array(INT64))
+    text: str = field(STRING)
+
+
+class FetchMessage(Data, versions="0", flexible="0+"):
+    """Message to another broker: notices of what was seen of clients, and the clients about which it is asked."""
+
+    notices: list[FetchNotice] = field(array(FetchNotice))
+    clients: list[AskedClient] = field(array(AskedClient))
+
+
+class ReportedPartition(Struct):
+    """The Fetches of a client of a partition; :class:`.Watch` says what the counts are."""
+
+    #: For how long its Fetches have been counted; -1: they are not, as another broker leads it, or there are too many.
+    counted_ms: int = field(INT64)
+    asked_ago_ms: int = field(INT64)
+    first: int = field(INT64)
+    furthest: int = field(INT64)
+    again: int = field(INT64)
+    deliveries: int = field(INT32)
+    reconnects: int = field(INT32)
+    size: int = field(INT64)
+    most: int = field(INT64)
+    pause_ms: int = field(INT64)
+    reads_ago_ms: list[int] = field(array(INT64))
+    #: The Fetches of the client since then.
+    fetches: int = field(INT64)
+
+
+class ReportedClient(Struct):
+    """The Fetches of a client."""
+
+    #: For how long its Fetches have been seen, and how long ago the last one was; -1 for none.
+    seen_ms: int = field(INT64)
+    fetched_ago_ms: int = field(INT64)
+    #: Whether that was one of a ``read_committed`` consumer; -1 if that is not known.
+    is_committed: int = field(INT8)
+    throttled_ago_ms: int = field(INT64)
+    #: Whether the broker coordinates a group with a member that has its client id and host.
+    is_member: bool = field(BOOLEAN)
+    partitions: list[ReportedPartition] = field(array(ReportedPartition))
+
+
+class FetchReport(Data, versions="0", flexible="0+"):
+    """The answer: the clients and partitions about which a broker has asked, in that order."""
+
+    clients: list[ReportedClient] = field(array(ReportedClient))
+
+
+class _Counted:
+    """A client whose Fetches are counted for another broker.
+
+    Attributes:
+        seen: the client.
+        since: since when, in seconds on the coordinator's clock.
+        asked_at: when a broker asked last.
+        watches: by partition: the number of the count, since when, and the counts.
+    """
+
+    __slots__ = ("asked_at", "seen", "since", "watches")
+
+    def __init__(self, seen: SeenClient, now: float) -> None:
+        self.seen = seen
+        self.since = self.asked_at = now
+        self.watches: dict[Partition, tuple[int, float, Watch]] = {}
+
+
+class FetchReporter:
+    """Counts Fetches for the coordinators on other brokers.
+
+    Args:
+        clients: the clients that have a connection.
+        logs: the logs on this broker; None if they are not known.
+        coordinates: whether this broker coordinates a group.
+    """
+
+    def __init__(self, clients: Clients, logs: ReadLogs | None, coordinates: Callable[[str], bool]) -> None:
+        self._clients = clients
+        self._logs = logs
+        self._coordinates = coordinates
+        #: The client that was asked about least lately comes first.
+        self._counted: dict[ClientAddress, _Counted] = {}
+        self._watches = 0
+
+    def report(self, question: FetchMessage, now: float) -> Steps[FetchReport]:
+        """Answer a question of another broker, a client per step.
+
+        Args:
+            question: of the other broker.
+            now: in seconds on the coordinator's clock.
+        """
+        while self._counted:
+            address, first = next(iter(self._counted.items()))
+            if now - first.asked_at < _FORGET_SECONDS:
+                break
+            self._forget(address)
+        report = FetchReport(clients=[])
+        for asked in question.clients:
+            report.clients.append(self._of_client(asked, now))
+            yield
+        return report
+
+    def _forget(self, address: ClientAddress) -> None:
+        self._watches -= len(self._counted.pop(address).watches)
+
+    def _of_client(self, asked: AskedClient, now: float) -> ReportedClient:
+        address = ClientAddress(asked.client_id, asked.host)
+        known = self._counted.pop(address, None)
+        if known is None and len(self._counted) < MOST:
+            known = _Counted(self._clients.get(address), now)
+        if known is not None:
+            self._counted[address] = known
+            known.asked_at = now
+            wanted = {(each.topic, each.partition) for each in asked.partitions}
+            for place in [place for place in known.watches if place not in wanted]:
+                del known.watches[place]
+                self._watches -= 1
+        seen = self._clients.find(address)
+        members = () if seen is None else (member for each in seen.connections for member in each.members)
+        return ReportedClient(
+            seen_ms=UNKNOWN if known is None else _ago(known.since, now),
+            fetched_ago_ms=UNKNOWN if seen is None else _ago(seen.fetched_at, now),
+            is_committed=_IS_COMMITTED[None if seen is None else seen.is_committed],
+            throttled_ago_ms=UNKNOWN if seen is None else _ago(seen.throttled_at, now),
+            is_member=any(self._coordinates(group_id) for group_id, _ in members),
+            partitions=[self._of_partition(known, each, now) for each in asked.partitions],
+        )
+
+    def _of_partition(self, known: _Counted | None, asked: AskedPartition, now: float) -> ReportedPartition:
+        place = asked.topic, asked.partition
+        leader = None if self._logs is None else self._logs.leader(*place)
+        is_led = leader is not None and leader.is_here and leader.epoch == asked.leader_epoch
+        before = None if known is None else known.watches.get(place)
+        if known is None or not is_led or (before is None and self._watches >= MOST):
+            return _reported(Watch(), None, 0, now)
+        if before is None or before[0] != asked.count:
+            self._watches += before is None
+            before = known.watches[place] = asked.count, now, Watch()
+            known.seen.watch(place, before[2])
+        _, since, watch = before
+        return _reported(watch, since, known.seen.fetches - watch.began, now)
+
+
+class FetchNotices:
+    """Sends the other brokers what goes wrong when a client reads that is no member of a group here: one of them may
+    coordinate its group. What they do not get is lost.
+
+    Args:
+        others: the other brokers; None without any.
+        now: the coordinator's clock, in seconds.
+        gradually: does work, a step in each iteration of the event loop.
+    """
+
+    def __init__(
+        self,
+        others: OtherBrokers | None,
+        now: Callable[[], float],
+        gradually: Callable[[Iterator[None]], None],
+    ) -> None:
+        self._others = others
+        self._now = now
+        self._gradually = gradually
+        #: What was sent lately, by kind.
+        self._sent = {kind: Lately[tuple[ClientAddress, Partition]](seconds, _MOST_NOTICES) for kind, seconds in KINDS}
+        self._waiting: list[FetchNotice] = []
+
+    def add(self, kind: str, client: ClientAddress, place: Partition, *numbers: int, text: str = "") -> None:
+        """Send a notice, unless one of this kind was sent lately, or too many."""
+        if self._others is None or not self._others.all() or not self._sent[kind].add((client, place), self._now()):
+            return
+        self._waiting.append(
+            FetchNotice(
+                kind=kind,
+                client_id=client.client_id,
+                host=client.host,
+                topic=place[0],
+                partition=place[1],
+                numbers=list(numbers),
+                text=text,
+            )
+        )
+        if len(self._waiting) == 1:
+            self._gradually(self._send(self._others))
+
+    def was_sent(self, kind: str, client: ClientAddress, place: Partition) -> bool:
+        """Whether a notice of a kind was sent lately."""
+        return (client, place) in self._sent[kind]
+
+    def _send(self, others: OtherBrokers) -> Iterator[None]:
+        yield  # The notices of one request go together.
+        notices, self._waiting = self._waiting, []
+        message = encode(FetchMessage(notices=notices, clients=[]), VERSION)
+        for node_id in others.all():
+            others.ask(node_id, message, _ignored)
+
+
+def _ignored(answer: Buffer | None) -> None:
+    """Nothing is answered to notices."""
+
+
+class FetchQuestions:
+    """Asks the other brokers what they have seen of clients.
+
+    Args:
+        clients: the clients that have a connection; they get the answers.
+        others: the other brokers; None without any.
+        now: the coordinator's clock, in seconds.
+    """
+
+    def __init__(self, clients: Clients, others: OtherBrokers | None, now: Callable[[], float]) -> None:
+        self._clients = clients
+        self._others = others
+        self._now = now
+        self._asked: _Asked = {}
+
+    def add(self, address: ClientAddress, place: Partition | None = None, standing: Standing | None = None) -> None:
+        """Ask about a client, and about its Fetches of a partition."""
+        if self._others is not None:
+            places = self._asked.setdefault(address, {})
+            if place is not None and standing is not None:
+                places[place] = standing
+
+    def ask(self) -> Iterator[None]:
+        """Ask about all that was added, some clients per step."""
+        asked, self._asked = [*self._asked.items()], {}
+        while asked and self._others is not None:
+            some: _Asked = {}
+            while asked and len(some) + sum(map(len, some.values())) < _STEP:
+                address, places = asked.pop()
+                some[address] = places
+            for node_id in self._others.all():
+                led = {address: _led_by(node_id, places) for address, places in some.items()}
+                question = FetchMessage(
+                    notices=[],
+                    clients=[
+                        AskedClient(
+                            client_id=address.client_id,
+                            host=address.host,
+                            partitions=[_asked(place, each) for place, each in places.items()],
+                        )
+                        for address, places in led.items()
+                    ],
+                )
+                self._others.ask(node_id, encode(question, VERSION), partial(self._answered, node_id, led))
+            yield
+
+    def _answered(self, node_id: int, asked: "_Asked", answer: Buffer | None) -> None:
+        """A broker has answered; None: it has not."""
+        report = None
+        with suppress(DecodeError):
+            report = None if answer is None else decode(FetchReport, VERSION, answer)
+        if report is None or [len(each.partitions) for each in report.clients] != [*map(len, asked.values())]:
+            for places in asked.values():
+                for standing in places.values():
+                    standing.unheard()
+            return
+        for (address, places), reported in zip(asked.items(), report.clients, strict=True):
+            client = self._clients.find(address)
+            if client is not None:
+                self._take(client, node_id, reported, places)
+
+    def _take(
+        self, client: SeenClient, node_id: int, reported: ReportedClient, places: Mapping[Partition, Standing]
+    ) -> None:
+        """Take over what a broker has seen of a client."""
+        now = self._now()
+        fetched_at, throttled_at = _at(reported.fetched_ago_ms, now), _at(reported.throttled_ago_ms, now)
+        if fetched_at is None:
+            # It may have fetched before its Fetches were looked at.
+            fetched_at = _at(reported.seen_ms, now)
+        elif reported.is_committed in (0, 1) and fetched_at >= (client.fetched_at or fetched_at):
+            client.is_committed = bool(reported.is_committed)
+        client.fetched_at = max((each for each in (client.fetched_at, fetched_at) if each is not None), default=None)
+        client.throttled_at = max(
+            (each for each in (client.throttled_at, throttled_at) if each is not None), default=None
+        )
+        client.is_member_at(node_id, is_member=reported.is_member)
+        for (place, standing), each in zip(places.items(), reported.partitions, strict=True):
+            if each.counted_ms < 0:
+                standing.unheard()
+                continue
+            watch = _watch_of(each, now)
+            client.watch(place, watch)
+            watch.began = client.fetches - each.fetches
+            standing.heard(watch, now - each.counted_ms / 1000)
+
+
+def _led_by(node_id: int, places: Mapping[Partition, Standing]) -> dict[Partition, Standing]:
+    """The partitions that another broker leads."""
+    return {
+        place: each
+        for place, each in places.items()
+        if each.leader is not None and each.leader.node_id == node_id and not each.leader.is_here
+    }
+
+
+def _asked(place: Partition, standing: Standing) -> AskedPartition:
+    epoch = UNKNOWN if standing.leader is None else standing.leader.epoch
+    return AskedPartition(topic=place[0], partition=place[1], leader_epoch=epoch, count=round(standing.since * 1000))
+
+
+def _watch_of(reported: ReportedPartition, now: float) -> Watch:
+    """The counts that another broker has reported now."""
+    watch = Watch()
+    watch.asked_at = _at(reported.asked_ago_ms, now)
+    watch.first, watch.furthest, watch.again = reported.first, reported.furthest, reported.again
+    watch.deliveries, watch.reconnects = reported.deliveries, reported.reconnects
+    watch.size, watch.most, watch.pause = reported.size, reported.most, reported.pause_ms / 1000
+    watch.reads = tuple(now - each / 1000 for each in reported.reads_ago_ms)
+    return watch
+
+
+def _at(ago_ms: int, now: float) -> float | None:
+    return None if ago_ms < 0 else now - ago_ms / 1000
+
+
+def _reported(watch: Watch, since: float | None, fetches: int, now: float) -> ReportedPartition:
+    return ReportedPartition(
+        counted_ms=_ago(since, now),
+        asked_ago_ms=_ago(watch.asked_at, now),
+        first=watch.first,
+        furthest=watch.furthest,
+        again=watch.again,
+        deliveries=watch.deliveries,
+        reconnects=watch.reconnects,
+        size=watch.size,
+        most=watch.most,
+        pause_ms=round(watch.pause * 1000),
+        reads_ago_ms=[_ago(each, now) for each in watch.reads],
+        fetches=fetches,
+    )
+
+
+def _ago(time: float | None, now: float) -> int:
+    return UNKNOWN if time is None else max(round((now - time) * 1000), 0)

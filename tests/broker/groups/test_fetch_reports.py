@@ -1,0 +1,354 @@
+"""A member whose partitions another broker leads than the one that coordinates its group."""
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from barnabas_broker.coordinators.leader import Leader
+from barnabas_broker.groups.coordinator.fetches import Fetches
+from barnabas_broker.groups.fetch_reports import (
+    VERSION,
+    AskedClient,
+    AskedPartition,
+    FetchMessage,
+    FetchNotice,
+    FetchReport,
+)
+from barnabas_broker.groups.sightings import ClientAddress
+from barnabas_broker.groups.watched import MOST
+from barnabas_broker.steps import finish
+from barnabas_broker.storage.retention import Removal
+from barnabas_explain.catalog import (
+    AbortedRecordsRead,
+    FetchDenied,
+    FetchesWaited,
+    FetchOutOfRange,
+    LagGrows,
+    MemberRewound,
+    OffsetsStuck,
+    RecordsAborted,
+)
+from barnabas_protocol.codec import decode, encode
+from barnabas_protocol.wire import Buffer
+from tests.broker.groups.support import Service
+from tests.broker.groups.test_sightings import Program
+from tests.broker.groups.test_stuck import Logs, Reader, TwoPartitions
+
+CLIENT = ClientAddress("client", "/127.0.0.1")
+PLACE = ("t", 0)
+#: The coordinator, and the leader of the partitions.
+HERE, THERE = 1, 2
+
+
+class Other:
+    """The other broker, as one of them sees it.
+
+    Attributes:
+        service: its coordinator; None while it cannot be reached.
+        asked: the messages that it got.
+    """
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.service: Service | None = None
+        self.asked: list[FetchMessage] = []
+
+    def all(self) -> Collection[int]:
+        return [self.node_id]
+
+    def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
+        assert node_id == self.node_id
+        self.asked.append(decode(FetchMessage, VERSION, message))
+        done(
+            None if self.service is None else encode(finish(self.service.groups.fetches_seen(self.asked[-1])), VERSION)
+        )
+
+
+class Coordinator(Service):
+    """The coordinator, whose clock is that of the leader, too."""
+
+    def __init__(self, logs: Logs, other: Other) -> None:
+        self.logs, self.others = logs, other
+        self.leader: Service | None = None
+        super().__init__(group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0")
+
+    async def after(self, seconds: float) -> None:
+        for _ in range(max(1, round(seconds * 4))):
+            await super().after(0.25)
+            if self.leader is not None:
+                self.leader.time = self.time
+
+
+class Away(TwoPartitions):
+    """A member that sends its Fetches to another broker than its heartbeats.
+
+    Attributes:
+        leader: the broker that leads its partitions.
+        logs: the partition there, and the replica of the coordinator.
+        other: the leader, as the coordinator reaches it.
+    """
+
+    owned: tuple[int, ...] = (0,)
+    leader: Service
+    logs: tuple[Logs, Logs]
+    other: Other
+
+    @property
+    def fetches(self) -> Fetches:
+        return self.leader.groups.fetches
+
+
+class AwayWithTwo(Away):
+    """The same with two partitions."""
+
+    owned = (0, 1)
+
+
+async def away(end: int = 20, made_of: type[Away] = Away) -> Away:
+    there, here, other, back = Logs(end), Logs(end), Other(THERE), Other(HERE)
+    there.leads, here.leads = Leader(THERE, 7, is_here=True), Leader(THERE, 7, is_here=False)
+
+    class Leading(Service):
+        logs = there
+        others = back
+
+    coordinator = Coordinator(here, other)
+    await coordinator.loaded()
+    member = made_of(coordinator, "client")
+    member.leader = other.service = await Leading(group_initial_rebalance_delay_ms="0").loaded()
+    coordinator.leader, back.service = member.leader, coordinator
+    member.logs, member.other = (there, here), other
+    await member.join()
+    await member.asks(0, 1)
+    return member
+
+
+async def at_home(end: int = 20, made_of: type[Reader] = Reader) -> Reader:
+    """A member whose only broker leads its partitions."""
+
+    class One(Service):
+        logs = Logs(end)
+
+    member = made_of(await One(group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0").loaded(), "client")
+    await member.join()
+    await member.asks(0, 1)
+    return member
+
+
+async def reads_again(member: Reader) -> None:
+    await member.commits(5)
+    await member.goes_on(*([5, 8] * 20))
+
+
+async def reads_on(member: Reader) -> None:
+    await member.commits(5)
+    await member.goes_on(*range(5, 20), seconds=4)
+
+
+async def pauses(member: Reader) -> None:
+    await member.commits(5)
+    await member.goes_on(5)
+    await member.waits(60)
+
+
+@pytest.mark.parametrize("behaves", [reads_again, reads_on, pauses])
+async def test_what_is_said_is_the_same_as_if_the_coordinator_led_the_partition(
+    behaves: Callable[[Reader], object],
+) -> None:
+    said = []
+    for member in (await at_home(), await away()):
+        await behaves(member)  # type: ignore[misc]
+        event = member.stuck[0]
+        said.append((event.fetches, event.positions, event.records, event.offset, bool(event.ahead)))
+    assert said[0] == said[1]
+
+
+async def test_a_broker_that_cannot_be_reached_makes_nothing_known() -> None:
+    member = await away()
+    member.other.service = None
+    await reads_again(member)
+    await member.waits(60)
+    assert member.stuck == []
+    member.other.service = member.leader
+    await member.goes_on(*([5, 8] * 60))
+    assert member.stuck[0].fetches == "again"
+
+
+async def test_a_broker_that_is_not_reached_any_more_makes_nothing_known() -> None:
+    """Otherwise its last counts would look as if the member had stopped."""
+    member = await away()
+    await member.commits(5)
+    await member.goes_on(5, 6, 7)
+    member.other.service = None
+    await member.goes_on(*range(8, 20), seconds=2)
+    await member.waits(60)
+    assert member.stuck == []
+
+
+async def test_another_leader_begins_to_count_anew() -> None:
+    member = await away()
+    await member.commits(5)
+    await member.goes_on(*range(5, 10), seconds=5)
+    there, here = member.logs
+    there.leads, here.leads = Leader(HERE, 8, is_here=False), Leader(HERE, 8, is_here=True)
+    member.leader = member.service
+    await member.goes_on(*range(10, 14), seconds=5)
+    assert member.stuck == []
+    await member.goes_on(*range(14, 20), seconds=5)
+    assert member.stuck[0].fetches == "beyond"
+
+
+@pytest.mark.parametrize(("fetches", "stands"), [(0, False), (1, False), (20, True)])
+async def test_a_member_that_works_through_another_partition_does_not_stand_still(fetches: int, stands: bool) -> None:
+    for member in (await at_home(100, TwoPartitions), await away(100, AwayWithTwo)):
+        assert isinstance(member, TwoPartitions)
+        await member.works(*range(1, 20), fetches=fetches)
+        assert bool(member.stuck) is stands
+
+
+async def test_a_leader_of_which_the_coordinator_does_not_know_yet_counts_nothing() -> None:
+    member = await away()
+    there, _ = member.logs
+    there.leads = there.leads._replace(epoch=8)
+    await reads_again(member)
+    assert member.stuck == []
+
+
+async def test_a_client_with_a_member_of_a_group_elsewhere_is_not_told_apart() -> None:
+    member = await away()
+    twin = Program(member.leader, "client")
+    await twin.join("other")
+    await member.commits(5)
+    await member.goes_on(*([5, 8] * 20))
+    assert {event.fetches for event in member.stuck} == {"unknown"}
+
+
+async def test_lag_that_grows_is_seen_in_the_replica() -> None:
+    member = await away(0)
+    here = member.logs[1]
+    for second in range(60):
+        here.end_offset += 100
+        await member.commits(second * 20)
+        await member.goes_on(second * 20)
+    (event, *_) = member.service.events_of(LagGrows)
+    assert (event.led, event.committed_in) == (1, 1)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_records_of_aborted_transactions_are_looked_at_once_it_is_known_how_a_member_reads(
+    is_committed: bool,
+) -> None:
+    member = await away(100)
+    member.is_committed = is_committed
+    member.logs[1].aborts = 1, "orders-1"
+    for offset in range(1, 30):
+        member.logs[1].end_offset = offset
+        await member.commits(offset)
+        await member.goes_on(offset)
+    assert bool(member.service.events_of(AbortedRecordsRead)) is not is_committed
+
+
+async def test_a_read_committed_member_that_gets_only_aborted_records() -> None:
+    member = await away()
+    member.is_committed = True
+    member.logs[1].is_aborted = True
+    await member.commits(5)
+    for _ in range(40):
+        member.logs[1].end_offset += 1
+        await member.goes_on(6)
+    assert member.service.events_of(RecordsAborted)
+
+
+async def test_records_that_were_deleted_before_they_were_read() -> None:
+    member = await away()
+    member.logs[0].removed = Removal(15, "retention.ms", 1_795_876_800, 604_800_000)
+    member.fetches.out_of_range(CLIENT, PLACE, 3, (15, 40))
+    await member.waits(1)
+    (lost,) = member.service.events_of(FetchOutOfRange)
+    assert (lost.member.member_id, lost.offset, lost.log_start, lost.log_end) == (member.member_id, 3, 15, 40)
+    assert (lost.deleted_by, lost.newest_timestamp, lost.retention_ms) == ("retention.ms", 1_795_876_800, 604_800_000)
+    member.fetches.looked_up(CLIENT, PLACE, 40, latest=True)
+    await member.waits(1)
+    _, went_on = member.service.events_of(FetchOutOfRange)
+    assert (went_on.position, went_on.reset) == (40, "latest")
+
+
+async def test_other_things_that_go_wrong_when_a_member_reads() -> None:
+    member = await away()
+    await member.commits(5)
+    member.fetches.from_start(CLIENT, PLACE, 0)
+    member.fetches.denied(CLIENT, "t", "User:alice")
+    await member.waits(1)
+    (rewound,), (denied,) = member.service.events_of(MemberRewound), member.service.events_of(FetchDenied)
+    assert (rewound.offset, denied.principal) == (5, "User:alice")
+    for _ in range(3):
+        member.fetches.waited(CLIENT, "t", 1_000, 5_000)
+        await member.waits(6)
+    (waited,) = member.service.events_of(FetchesWaited)
+    assert (waited.min_bytes, waited.waited_ms, waited.times) == (1_000, 5_000, 3)
+
+
+@pytest.mark.parametrize("client_id", ["nobody", "client"])
+async def test_what_no_group_reads_is_no_event(client_id: str) -> None:
+    member = await away()
+    topic = "t" if client_id == "nobody" else "not-subscribed"
+    member.fetches.out_of_range(ClientAddress(client_id, "/127.0.0.1"), (topic, 0), 3, (15, 40))
+    await member.waits(1)
+    assert member.service.events_of(FetchOutOfRange) == []
+    assert [notice.topic for message in member.other.asked for notice in message.notices] == []
+
+
+async def test_a_flood_of_notices_is_bounded() -> None:
+    member = await away()
+    back = member.leader.others
+    assert isinstance(back, Other)
+    for number in range(1_000):
+        member.fetches.out_of_range(ClientAddress(f"client-{number}", "/127.0.0.1"), PLACE, 3, (15, 40))
+    await member.waits(1)
+    (message,) = back.asked
+    assert len(message.notices) == 200
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("out_of_range", [1]), ("of a newer broker", []), ("denied", [1, 2])])
+async def test_a_notice_that_is_not_understood_is_ignored(kind: str, numbers: list[int]) -> None:
+    member = await away()
+    notice = FetchNotice(
+        kind=kind, client_id="client", host="/127.0.0.1", topic="t", partition=0, numbers=numbers, text=""
+    )
+    before = len(member.service.published)
+    finish(member.service.groups.fetches_seen(FetchMessage(notices=[notice], clients=[])))
+    assert len(member.service.published) == before
+
+
+async def test_counts_are_forgotten_and_bounded() -> None:
+    leader = (await away()).leader
+
+    def ask(*clients: AskedClient) -> FetchReport:
+        return finish(leader.groups.fetches_seen(FetchMessage(notices=[], clients=list(clients))))
+
+    def counted(*reports: FetchReport) -> int:
+        return sum(each.counted_ms >= 0 for report in reports for one in report.clients for each in one.partitions)
+
+    many = AskedClient(
+        client_id="many",
+        host="/h",
+        partitions=[AskedPartition(topic="t", partition=n, leader_epoch=7, count=1) for n in range(MOST)],
+    )
+    one = AskedClient(
+        client_id="one", host="/h", partitions=[AskedPartition(topic="t", partition=0, leader_epoch=7, count=1)]
+    )
+    assert counted(ask(many)) == MOST
+    assert counted(ask(one)) == 0, "there is no room"
+    leader.time += 200
+    assert counted(ask(one)) == 1
+    assert counted(ask(many)) == MOST - 1
+    for _ in range(3):
+        leader.time += 100
+        report = ask(one)
+    assert report.clients[0].partitions[0].counted_ms == 300_000, "it is asked for again and again"
+
+
+async def test_a_broker_without_others_asks_nothing() -> None:
+    member = await at_home()
+    await reads_again(member)
+    assert isinstance(member.stuck[0], OffsetsStuck)
