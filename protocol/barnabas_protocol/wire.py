@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from construct import Construct, Float64b, Int8sb, Int16sb, Int16ub, Int32sb, Int32ub, Int64sb
+from construct import Construct, Float64b, FormatField, Int8sb, Int16sb, Int16ub, Int32sb, Int32ub, Int64sb
 
 from barnabas_protocol.codegen import Source
 
@@ -441,5 +441,5 @@ class Array(Construct):
 
 def least_size(con: Construct) -> int:
     """The least number of bytes that a value of `con` takes."""
-    least = getattr(con, "least", None)
-    return int(con.sizeof()) if least is None else int(least)
+    # `sizeof` would make a context each time.
+    return int(con.length if isinstance(con, FormatField) else con.least)

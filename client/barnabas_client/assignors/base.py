@@ -4,6 +4,7 @@ Sources: ``ConsumerPartitionAssignor.java``, ``AbstractPartitionAssignor.java``;
 protocols, KIP-792 for the generation, KIP-881 for racks.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -120,16 +121,17 @@ class Assignor(Protocol):
 def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
     """Member ids in the order of Kafka's `range` and `roundrobin`: static members first, by instance id."""
 
-    def rank(member: str) -> tuple[bool, bytes]:
+    def rank(member: str) -> tuple[bool, "array[int]"]:
         instance = members[member].instance_id
         return (True, java_order(member)) if instance is None else (False, java_order(instance))
 
     return sorted(members, key=rank)
 
 
-def java_order(text: str) -> bytes:
+def java_order(text: str) -> "array[int]":
     """A sort key that orders strings as Java does, by UTF-16 units."""
-    return text.encode("utf-16-be", "surrogatepass")
+    # Python imports a module for "utf-16-be", which takes a millisecond of a process's first rebalance.
+    return array("H", text.encode("utf-16", "surrogatepass"))
 
 
 def racks_of(partitions: Mapping[str, int], topic: str) -> Racks:

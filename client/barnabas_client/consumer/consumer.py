@@ -48,6 +48,7 @@ from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, 
 from barnabas_client.keywords import taken, takes
 from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
+from barnabas_client.membership.exchange import EarlySearch
 from barnabas_client.meters import Metrics
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
@@ -276,12 +277,22 @@ class Consumer(AsyncOnly, Generic[K, V]):
     async def _open(self) -> None:
         network = Network(self._client, auto_create=True)
         network.watch(self._subscription.watched)
+        group_id = self._config.group_id
+        search = None if group_id is None else EarlySearch(group_id, self._client.request_timeout)
         try:
-            await network.start()
+            await network.start(beside=None if search is None else search.ask)
         except BaseException:
             await uninterrupted(network.close(min(1.0, self._config.close_timeout_ms / 1000)))
             raise
-        session = Session(network, self._client, self._config, self._subscription, self._attention, self._meters)
+        session = Session(
+            network,
+            self._client,
+            self._config,
+            self._subscription,
+            self._attention,
+            self._meters,
+            None if search is None else search.coordinator,
+        )
         self._session = session
         if session.group is not None and self._subscription.joins:
             await session.group.first_assignment()

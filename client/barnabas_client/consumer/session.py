@@ -21,7 +21,7 @@ from barnabas_client.consumer.rebalance import Gate, Rebalancer
 from barnabas_client.consumer.subscription import Subscription
 from barnabas_client.errors import KafkaTimeoutError, error_for
 from barnabas_client.logs import logger
-from barnabas_client.membership.effects import Assign, Revoke
+from barnabas_client.membership.effects import Assign, Coordinator, Revoke
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig
 from barnabas_client.membership.membership import Membership
 from barnabas_client.meters import Metrics
@@ -63,6 +63,7 @@ class GroupSession:
         gate: its polls.
         meters: what it measures.
         changed: called when the assignment has changed.
+        coordinator: of the group; None if it is not known.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class GroupSession:
         gate: Gate,
         meters: ConsumerMeters,
         changed: Callable[[], None],
+        coordinator: Coordinator | None,
     ) -> None:
         self._network = network
         self._client = client
@@ -88,7 +90,7 @@ class GroupSession:
         self._partition_counts: dict[str, int] = {}  # of the subscribed topics, as last seen
         self._leaving = False
         member = member_config(group_id, config, client)
-        self.membership = Membership(network, member, config.partition_assignment_strategy, self)
+        self.membership = Membership(network, member, config.partition_assignment_strategy, self, coordinator)
         self.store = OffsetStore(network, self.membership, meters.commit_latency)
         self.commits = Commits(self.store, config, subscription, client, attention.call)
         self.rebalancer = Rebalancer(
@@ -204,6 +206,7 @@ class Session:
         subscription: what it reads.
         attention: of its polls.
         meters: what it measures.
+        coordinator: of the group; None without a group, or if it is not known.
     """
 
     def __init__(
@@ -214,6 +217,7 @@ class Session:
         subscription: Subscription,
         attention: Attention,
         meters: ConsumerMeters,
+        coordinator: Coordinator | None,
     ) -> None:
         self.network = network
         self.gate = Gate()
@@ -230,7 +234,16 @@ class Session:
         self._missing: set[str] = set()  # topics that were said not to exist
         if config.group_id is not None:
             self.group = GroupSession(
-                config.group_id, network, client, config, subscription, attention, self.gate, meters, self.changed
+                config.group_id,
+                network,
+                client,
+                config,
+                subscription,
+                attention,
+                self.gate,
+                meters,
+                self.changed,
+                coordinator,
             )
         positions = Positions(network, subscription, config, None if self.group is None else self.group.store)
         self.fetcher = Fetcher(

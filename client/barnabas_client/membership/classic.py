@@ -195,6 +195,12 @@ class ClassicMember:
         self._search.wanted = True
         return self._advance(now, [])
 
+    def coordinator_found(self, coordinator: Coordinator, now: float) -> list[Effect]:
+        """The shell has found the coordinator, before this machine was asked to."""
+        effects: list[Effect] = []
+        self._search.found(coordinator, now, effects)
+        return self._advance(now, effects)
+
     def polled(self, now: float) -> list[Effect]:
         """The program polled."""
         self._poll_at = now + self.config.max_poll_interval

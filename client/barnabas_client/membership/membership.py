@@ -58,10 +58,16 @@ class Membership:
         config: names and timeouts.
         assignors: of the classic protocol, in order of preference; they run on the thread.
         owner: the consumer.
+        coordinator: of the group; None if it is not known.
     """
 
     def __init__(
-        self, network: Network, config: MemberConfig, assignors: Sequence[Assignor], owner: MembershipOwner
+        self,
+        network: Network,
+        config: MemberConfig,
+        assignors: Sequence[Assignor],
+        owner: MembershipOwner,
+        coordinator: Coordinator | None,
     ) -> None:
         self.view = MemberView(group_id=config.group_id, instance_id=config.instance_id)
         #: Seconds that the program's loop took to answer the thread: the longest and the last time.
@@ -71,9 +77,12 @@ class Membership:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._connecting = BackgroundTasks(self._connecting_failed)
+        self._connected_to: Coordinator | None = None
         self._coordinator_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = MemberThread(config, assignors, network, self, self._from_thread)
+        if coordinator is not None:
+            self._thread.post(self._thread.coordinator_found, coordinator)
         self._thread.start()
 
     def _from_thread(self, message: Callable[..., None], *arguments: Any) -> None:
@@ -218,9 +227,12 @@ class Membership:
 
     def view_changed(self, view: MemberView) -> None:
         """See :class:`MemberThreadOwner`."""
-        before, self.view = self.view.coordinator, view
-        if view.coordinator is not None and view.coordinator != before:
+        self.view = view
+        if view.coordinator is None:
+            self._connected_to = None
+        elif view.state is not MemberState.UNJOINED and view.coordinator != self._connected_to:
             # Committed offsets are fetched as soon as partitions are assigned: be connected by then.
+            self._connected_to = view.coordinator
             self._connecting.cancel()
             self._connecting.spawn(self._connect(view.coordinator), name="barnabas-coordinator")
         if view.coordinator is not None or view.error is not None:

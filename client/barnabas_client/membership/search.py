@@ -71,16 +71,20 @@ class CoordinatorSearch:
         found = response.coordinators[0] if response.coordinators else None
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else ErrorCode.of(found.error_code)
         if found is not None and code == ErrorCode.NONE:
-            self._found_at = now
-            self.coordinator = Coordinator(found.node_id, found.host, found.port)
-            fields = {"node": found.node_id, "address": f"{found.host}:{found.port}"}
-            effects.append(Note("found the coordinator", fields))
+            self.found(Coordinator(found.node_id, found.host, found.port), now, effects)
             return None
         if code.retriable:
             self._at = now + self._backoff.failed()
             return NotFound(f"FindCoordinator was answered {code.name}", None)
         error = error_for(code, f"find the coordinator of group {self._config.group_id!r}")
         return NotFound(str(error), error)
+
+    def found(self, coordinator: Coordinator, now: float, effects: list[Effect]) -> None:
+        """This is the coordinator."""
+        self._found_at = now
+        self.coordinator = coordinator
+        fields = {"node": coordinator.node_id, "address": f"{coordinator.host}:{coordinator.port}"}
+        effects.append(Note("found the coordinator", fields))
 
     def failed(self, error: KafkaError, now: float) -> NotFound:
         """The request got no response."""

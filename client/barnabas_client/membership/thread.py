@@ -152,7 +152,7 @@ class MemberThread:
         else:
             self._apply(self._machine.subscribe(topics, now))
         if self._next_ping is None:
-            self._ping()
+            self._next_ping = self._loop.call_later(self._watch.interval, self._ping)
 
     def revoked(self, ticket: int) -> None:
         """A `Revoke` is done."""
@@ -165,6 +165,10 @@ class MemberThread:
     def find_coordinator(self) -> None:
         """Find the coordinator, if it is not known."""
         self._apply(self._machine.find_coordinator(time.monotonic()), always_notify=True)
+
+    def coordinator_found(self, coordinator: Coordinator) -> None:
+        """The program has found the coordinator."""
+        self._apply(self._machine.coordinator_found(coordinator, time.monotonic()))
 
     def coordinator_lost(self, coordinator: Coordinator, reason: str) -> None:
         """The program got no answer from this coordinator."""

@@ -78,14 +78,14 @@ class _InFlight:
 class Connection(asyncio.BufferedProtocol):
     """A connection to a broker. Create it with :meth:`open`."""
 
-    def __init__(self, host: str, port: int, client_id: str) -> None:
+    def __init__(self, host: str, port: int, client_id: str, received: bytearray | None = None) -> None:
         self.host, self.port = host, port
         self.versions: Mapping[int, ApiRange] = {}
         self.last_used = 0.0
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._framer = Framer(MAX_FRAME)
+        self._framer = Framer(MAX_FRAME, received)
         self._exchange: Exchange[_InFlight] = Exchange()
         self._reason = ""
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
         versions: Mapping[int, ApiRange] | None = None,
+        received: bytearray | None = None,
     ) -> "Connection":
         """Connect, and learn which API versions the broker has.
 
@@ -119,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             login: how to log in; None to not do so.
             versions: the broker's API versions, if another connection has just learnt them. They are requested on
                 this connection as well, but other requests do not wait for the response.
+            received: the buffer of all connections of an event loop, see :class:`Framer`; None for one of its own.
 
         Raises:
             KafkaConnectionError: nothing listens there, or it is not a Kafka broker.
@@ -126,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             AuthenticationFailedError: the broker does not accept the login.
             UnsupportedVersionError: the broker has no version of ApiVersions in common with this client.
         """
-        connection = cls(host, port, client_id)
+        connection = cls(host, port, client_id, received)
         try:
             async with asyncio.timeout(timeout):
                 try:
@@ -213,6 +215,16 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._write(self._connected(), request, self._version(request, at_most), None)
 
+    def asked(
+        self, request: Request, answer: type[R], *, timeout: float, at_most: int | None = None
+    ) -> asyncio.Future[R]:
+        """Send a request now, and return a future of the response in its newest form; see :meth:`send`."""
+
+        def decode(version: int, frame: Buffer) -> R:
+            return upgrade(request, decode_response(answer, version, frame), version)
+
+        return self.send(request, decode, timeout=timeout, at_most=at_most)
+
     async def ask(self, request: Request, answer: type[R], *, timeout: float, at_most: int | None = None) -> R:
         """Send a request and wait for the response, which is returned in its newest form.
 
@@ -221,11 +233,7 @@ class Connection(asyncio.BufferedProtocol):
             KafkaTimeoutError: the response did not arrive within `timeout` seconds.
             KafkaError: the request cannot be sent: see :meth:`send`.
         """
-
-        def decode(version: int, frame: Buffer) -> R:
-            return upgrade(request, decode_response(answer, version, frame), version)
-
-        return await self.send(request, decode, timeout=timeout, at_most=at_most)
+        return await self.asked(request, answer, timeout=timeout, at_most=at_most)
 
     def abort(self, reason: str) -> None:
         """End the connection at once; requests in flight fail with `reason`."""

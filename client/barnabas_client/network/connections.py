@@ -26,6 +26,7 @@ from barnabas_client.network.versions import ApiRange
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.framing import ROOM
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class Connections:
         self._locks: dict[tuple[Address, Purpose], asyncio.Lock] = {}
         self._unreachable: dict[Address, _Unreachable] = {}
         self._closing = BackgroundTasks(lambda error: _log.error("closing a connection failed", exc_info=error))
+        self._received = bytearray(ROOM)  # all connections read into it
         self._closed = False
 
     def __iter__(self) -> Iterator[Connection]:
@@ -210,6 +212,7 @@ class Connections:
                 tls=self._tls,
                 login=self._config.login,
                 versions=self.versions.get(address),
+                received=self._received,
             )
         except KafkaError as error:
             self.versions.pop(address, None)

@@ -64,13 +64,19 @@ class Network:
         self._started = self._closed = False
 
     async def start(
-        self, known: Cluster | None = None, versions: Mapping[Address, Mapping[int, ApiRange]] | None = None
+        self,
+        known: Cluster | None = None,
+        versions: Mapping[Address, Mapping[int, ApiRange]] | None = None,
+        *,
+        beside: Callable[[Connection], None] | None = None,
     ) -> None:
         """Request metadata from a bootstrap server, and keep it up to date from now on.
 
         Args:
             known: the cluster of another network; then nothing is requested now.
             versions: the API versions that the other network's connections have learnt.
+            beside: called with the connection before the first metadata is requested on it. Responses to its requests
+                arrive before the metadata.
 
         Raises:
             KafkaConnectionError: no bootstrap server answered, or none knew a broker within `request_timeout_ms`. The
@@ -79,7 +85,7 @@ class Network:
         self.connections.versions.update(versions or {})
         if known is not None:
             self.cluster = known
-        elif not _is_complete(await self._first()):
+        elif not _is_complete(await self._first(beside)):
             self.want_refresh()
         self._updater.spawn(self._keep_updated(), name="barnabas-metadata")
         self._started = True
@@ -217,20 +223,20 @@ class Network:
         if not self._urgent.is_set() and pause > 0:
             await _within(self._urgent.wait(), pause)
 
-    async def _first(self) -> Cluster:
+    async def _first(self, beside: Callable[[Connection], None] | None) -> Cluster:
         """Request the first metadata; again if the answer has no brokers: that broker starts, or has just lost etcd."""
         backoff = retry_backoff(self.config)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.request_timeout
         while True:
             try:
-                return await self._update()
+                return await self._update(beside)
             except _NoBrokersError as error:
                 if loop.time() >= deadline:
                     raise _public(error) from None
             await asyncio.sleep(min(backoff.failed(), max(0.0, deadline - loop.time())))
 
-    async def _update(self) -> Cluster:
+    async def _update(self, beside: Callable[[Connection], None] | None = None) -> Cluster:
         """Request metadata from one broker after the other until one answers.
 
         A broker that is cut off from its cluster answers with what it knew before: if it has brought nothing new, the
@@ -241,6 +247,8 @@ class Network:
         answered: list[Address] = []
 
         async def ask(connection: Connection) -> MetadataResponse:
+            if beside is not None:
+                beside(connection)
             response = await connection.ask(request, MetadataResponse, timeout=self.config.request_timeout)
             if response.error_code != ErrorCode.NONE or not response.brokers:
                 raise _NoBrokersError(f"{connection.host}:{connection.port} knows no brokers")

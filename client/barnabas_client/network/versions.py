@@ -9,8 +9,7 @@ old names the API. Sources: KIP-699 (FindCoordinator), KIP-709 (OffsetFetch), KI
 (LeaveGroup), KIP-516.
 """
 
-from dataclasses import dataclass
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from barnabas_client.errors import UnsupportedVersionError
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -50,8 +49,7 @@ OLDEST: Final = {
 OFFSETS_BY_NAME: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRange:
+class ApiRange(NamedTuple):
     """The range of versions of an API that a broker has."""
 
     low: int

@@ -6,6 +6,8 @@ import pytest
 
 from barnabas_client import Consumer
 from barnabas_client.errors import ConsumerStoppedError, IllegalStateError, KafkaConnectionError
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, member
 from tests.client.fake_answers import silence
@@ -122,8 +124,8 @@ async def test_the_requests_of_a_new_member(broker: Machine) -> None:
     first = asked[: asked.index(ApiKey.FETCH) + 1]
     waited_for = [key for key in first[1:] if key is not ApiKey.API_VERSIONS]
     assert waited_for == [
+        ApiKey.FIND_COORDINATOR,  # in one round trip with the next one
         ApiKey.METADATA,
-        ApiKey.FIND_COORDINATOR,
         ApiKey.JOIN_GROUP,  # only to be given a member id (KIP-394)
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,
@@ -132,3 +134,14 @@ async def test_the_requests_of_a_new_member(broker: Machine) -> None:
         ApiKey.FETCH,
     ]
     assert first.count(ApiKey.API_VERSIONS) == 4  # one for each connection; only the first is waited for
+
+
+@simulated
+async def test_a_member_searches_for_the_coordinator_that_was_not_found_with_the_metadata(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    not_yet = Coordinator(key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    broker.script.once(ApiKey.FIND_COORDINATOR, lambda request: FindCoordinatorResponse(coordinators=[not_yet]))
+    async with member(broker, "t") as reader:
+        assert (await reader.getone()).value == b"a"
+    assert broker.script.keys().count(ApiKey.FIND_COORDINATOR) == 2

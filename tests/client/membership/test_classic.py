@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_client.errors import KafkaError
-from barnabas_client.membership.effects import Assign, Disconnect, Fail, Revoke
+from barnabas_client.membership.effects import Assign, Coordinator, Disconnect, Fail, Revoke
 from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberState
 from barnabas_client.membership.member_data import decode_assignment, decode_subscription
 from barnabas_client.structs import TopicPartition
@@ -43,6 +43,16 @@ def test_the_first_rebalance_step_by_step() -> None:
     assert driver.take(Assign) == Assign(partitions(0, 1), partitions(0, 1), 7)
     assert driver.machine.state is MemberState.STABLE
     assert driver.machine.commit_identity() == CommitIdentity(7, "m1", None)
+
+
+def test_a_coordinator_that_the_shell_has_found_is_not_searched_for() -> None:
+    driver = Driver()
+    there = Coordinator(1, "h", 9092)
+    driver.happened(driver.machine.coordinator_found(there, 0.0))
+    driver.subscribe()
+    assert not driver.has_sent(FindCoordinatorRequest)
+    driver.release()
+    assert driver.sent(JoinGroupRequest).to == there
 
 
 def test_the_leader_assigns_for_all_members() -> None:

@@ -16,6 +16,7 @@ from barnabas_client.errors import (
 )
 from barnabas_client.membership.consumer_protocol import ConsumerMember
 from barnabas_client.membership.effects import Assign, Disconnect, Effect, Fail, NameTopics, Note, Revoke, Send
+from barnabas_client.membership.effects import Coordinator as Address
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -146,6 +147,15 @@ def test_the_first_heartbeat_joins_and_carries_everything() -> None:
     )
     assert driver.take(Assign) == Assign(frozenset(), frozenset(), 1)
     assert driver.machine.view().generation == 1
+
+
+def test_a_coordinator_that_the_shell_has_found_is_not_searched_for() -> None:
+    driver = Driver()
+    there = Address(1, "h", 9092)
+    driver.happened(driver.machine.coordinator_found(there, driver.now))
+    driver.happened(driver.machine.subscribe(["t"], driver.now))
+    send, request = driver.beats()
+    assert (send.to, request.member_epoch) == (there, 0)
 
 
 def test_heartbeats_carry_only_changes() -> None:
