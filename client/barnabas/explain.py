@@ -15,25 +15,31 @@ unless an earlier time is given; where that may not be read, only the present is
 
 import time
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape
-from typing import Unpack
+from typing import Final, Unpack
 
 from barnabas_broker.http.report import report
 from barnabas_client.admin.admin import Admin
 from barnabas_client.config import ClientSettings
 from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.history.ports import Connect
 from barnabas_client.history.present import examined
 from barnabas_client.history.sources import History, Newest, find_history
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.chart import chart
-from barnabas_explain.doctor import SINCE_MS, Diagnosis, examine_past, with_now
+from barnabas_explain.doctor import Diagnosis, with_now
 from barnabas_explain.explain import Explanation, explain
 from barnabas_explain.records import decode_event
 from barnabas_explain.words import moment
 
 __all__ = ["Diagnosis", "Explanation", "GroupEvent", "GroupStory", "explain_group", "follow_group"]
+
+#: Seconds from one look at a group that is followed to the next: after new events, and without any. A look takes about
+#: ten requests.
+_LOOK_AFTER_EVENTS_S: Final = 1.0
+_LOOK_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -42,10 +48,11 @@ class GroupStory:
 
     Attributes:
         group: its id.
-        explanations: what happened and why, oldest first; of :func:`explain_group` then how the group is now.
+        explanations: what happened and why, oldest first; then how the group is now, unless one generation was asked
+            for.
         events: the events that they are made of, oldest first.
-        findings: what was wrong with it in the last hour, or since the time that was asked for, worst first; of
-            :func:`explain_group` also what is wrong with it now, as `barnabas groups doctor` says.
+        findings: what is wrong with it now, and was in the last hour or since the time that was asked for, worst first,
+            as `barnabas groups doctor` says.
         note: where the events come from, if they were not recorded by the brokers; None if they were.
         dropped: older events that were left out, because there are too many.
         read_ms: when they were read, in ms since 1970.
@@ -104,30 +111,35 @@ async def explain_group(
         history = await find_history(connect, admin, group_id, since_ms)
         newest = await _read(history)
         newest.add(history.finish())
-        past = _decoded(newest)
-        findings = (await examined(admin, connect, group_id, past, since_ms)).diagnoses
-    story = _story(group_id, history, newest, past, since_ms, generation)
-    explanations = story.explanations if generation is not None else with_now(story, findings, story.read_ms)
-    return replace(story, findings=findings, explanations=explanations)
+        return await _story(admin, connect, group_id, history, newest, since_ms, generation)
 
 
 async def follow_group(
     group_id: str, *, since_ms: int | None = None, **settings: Unpack[ClientSettings]
 ) -> AsyncGenerator[GroupStory, None]:
-    """Yield the story of a group until now, and again after each new event, without end.
+    """Yield the story of a group until now, and again when it changes, without end.
 
-    It is that of its events: how the group is otherwise, such as without members, is not looked up each time.
+    A story follows new events, once a second at most. Without events the group is examined every 30 s, and a story
+    follows when a finding has come or gone, such as that of a group whose topic has got its first record.
 
     Arguments and errors are those of :func:`explain_group`.
     """
+    connect = partial(Consumer, **settings)
     async with Admin(**settings) as admin:
-        history = await find_history(partial(Consumer, **settings), admin, group_id, since_ms)
+        history = await find_history(connect, admin, group_id, since_ms)
         newest = await _read(history)
-        yield _story(group_id, history, newest, _decoded(newest), since_ms, None)
+        story = await _story(admin, connect, group_id, history, newest, since_ms)
+        yield story
+        known, looked, is_new = _kinds(story), time.monotonic(), False
         async for found in history.follow():
-            if found:
-                newest.add(found)
-                yield _story(group_id, history, newest, _decoded(newest), since_ms, None)
+            newest.add(found)
+            is_new = is_new or bool(found)
+            if time.monotonic() - looked < (_LOOK_AFTER_EVENTS_S if is_new else _LOOK_S):
+                continue
+            story = await _story(admin, connect, group_id, history, newest, since_ms)
+            if is_new or _kinds(story) != known:
+                yield story
+            known, looked, is_new = _kinds(story), time.monotonic(), False
 
 
 async def _read(history: History) -> Newest:
@@ -137,26 +149,31 @@ async def _read(history: History) -> Newest:
     return newest
 
 
-def _decoded(newest: Newest) -> list[GroupEvent]:
-    return [event for event in map(decode_event, newest.values()) if event is not None]
-
-
-def _story(
+async def _story(
+    admin: Admin,
+    connect: Connect,
     group: str,
     history: History,
     newest: Newest,
-    events: list[GroupEvent],
     since_ms: int | None,
-    generation: int | None,
+    generation: int | None = None,
 ) -> GroupStory:
-    """The story of a group by its events."""
+    """The story of a group: its events, and how it is now."""
+    events = [event for event in map(decode_event, newest.values()) if event is not None]
+    findings = (await examined(admin, connect, group, events, since_ms)).diagnoses
     now = time.time_ns() // 1_000_000
+    explanations = explain(events, since=since_ms, generation=generation)
     return GroupStory(
         group,
-        explain(events, since=since_ms, generation=generation),
+        explanations if generation is not None else with_now(explanations, findings, now),
         events if since_ms is None else [event for event in events if event.time >= since_ms],
-        examine_past(group, events, now, now - SINCE_MS if since_ms is None else since_ms),
+        findings,
         history.note,
         newest.dropped,
         now,
     )
+
+
+def _kinds(story: GroupStory) -> list[str]:
+    """The kinds of the findings, whose texts have figures that change all the time."""
+    return sorted(each.kind for each in story.findings)

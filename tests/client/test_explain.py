@@ -5,11 +5,12 @@ from contextlib import aclosing
 
 import pytest
 
+import barnabas.explain
 from barnabas.errors import UnknownTopicOrPartitionError
 from barnabas.explain import GroupStory, explain_group, follow_group
 from barnabas_broker.broker import BrokerServer
 from barnabas_explain.catalog import MemberLeft
-from tests.broker.http.support import make_topic
+from tests.broker.http.support import make_topic, produce
 from tests.browser.scenes import RawMember
 from tests.wire import PATIENCE, Wire
 
@@ -84,6 +85,29 @@ async def test_a_group_is_followed(own_broker: BrokerServer) -> None:
         while not any(isinstance(event, MemberLeft) for event in story.events):
             story = await anext(stories)
     assert len(story.events) > len(first.events)
+    await wire.close()
+
+
+async def test_a_story_that_is_followed_ends_with_how_the_group_is_then(
+    own_broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a finding goes without an event, as when a topic gets its first record."""
+    wire = await Wire.connect(own_broker.port)
+    await make_topic(wire, "t")
+    await joined(wire, "billing")
+    monkeypatch.setattr(barnabas.explain, "_LOOK_S", 0.01)
+    async with (
+        asyncio.timeout(PATIENCE),
+        aclosing(follow_group("billing", bootstrap_servers=f"127.0.0.1:{own_broker.port}")) as stories,
+    ):
+        story = await anext(stories)
+        while not story.findings:
+            story = await anext(stories)  # The events of the rebalance come a little later.
+        (finding,) = story.findings
+        assert (finding.kind, finding.text) == ("empty_topic", story.explanations[-1].text)
+        assert await produce(wire, "t", 0, 1) == 0
+        later = await anext(stories)
+    assert (later.findings, len(later.events)) == ([], len(story.events))
     await wire.close()
 
 
