@@ -10,7 +10,7 @@ Durations are milliseconds and end in ``_ms``; times are milliseconds since 1970
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
@@ -281,10 +281,16 @@ def fields(cls: type[E]) -> type[E]:
     """Make a class a dataclass that is frozen for type checkers.
 
     Python would write functions for each of them, to make, compare and print its events: all together that is some
-    hundredths of a broker's start. The base has them instead.
+    hundredths of a broker's start. The base has them instead. An instance has the values that it was given, and its
+    class the defaults.
     """
-    cls = dataclass(init=False, repr=False, eq=False, kw_only=True, slots=True)(cls)
+    for name in cls.__annotations__:
+        if name not in cls.__dict__ and hasattr(cls, name):
+            setattr(cls, name, field())  # a field that has a default in a base, and none here
+    cls = dataclass(init=False, repr=False, eq=False, kw_only=True)(cls)
     cls.fields = dataclasses.fields(cast(Any, cls))
+    cls.names = frozenset(each.name for each in cls.fields)
+    cls.required = frozenset(each.name for each in cls.fields if each.default is dataclasses.MISSING)
     return cls
 
 
@@ -313,6 +319,8 @@ class GroupEvent:
     Attributes:
         type: the name of the class in records.
         fields: its fields.
+        names: the names of these.
+        required: of those without a default.
         because: what follows the name of a member whose rebalance has this cause; None if events of this type cause
             none.
         kind: what the colour and the sign of these rebalances stand for.
@@ -325,6 +333,8 @@ class GroupEvent:
 
     type: ClassVar[str] = ""
     fields: ClassVar[tuple[dataclasses.Field[Any], ...]]
+    names: ClassVar[frozenset[str]]
+    required: ClassVar[frozenset[str]]
     because: ClassVar[str | None] = None
     kind: ClassVar[str] = "unknown"
     of_epochs: ClassVar[bool] = False
@@ -338,13 +348,14 @@ class GroupEvent:
     shortened: bool | None = None
 
     def __init__(self, **values: Any) -> None:
-        for each in self.fields:
-            value = values.pop(each.name, each.default)
-            if value is dataclasses.MISSING:
-                raise TypeError(f"{type(self).__name__} needs {each.name}")
-            setattr(self, each.name, value)
-        if values:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
+        if missing := self.required - values.keys():
+            raise TypeError(f"{type(self).__name__} needs {', '.join(sorted(missing))}")
+        self._take(values)
+
+    def _take(self, values: dict[str, Any]) -> None:
+        if unknown := values.keys() - self.names:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        self.__dict__.update(values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupEvent) and type(self) is type(other) and self.values() == other.values()
@@ -362,7 +373,9 @@ class GroupEvent:
 
     def changed(self, **values: Any) -> Self:
         """The event with other values of some fields."""
-        changed: Self = replace(cast(Any, self), **values)
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed._take(values)
         return changed
 
     def decoded(self) -> Self:
