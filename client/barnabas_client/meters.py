@@ -1,7 +1,6 @@
 """Totals, rates, means and maxima of the last half minute. Pure: `now` is an argument, in seconds of any clock."""
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 Metrics = dict[str, float | int | str | None]
@@ -11,14 +10,15 @@ WINDOW: Final = 30.0
 STEPS: Final = 6
 
 
-@dataclass(slots=True)
 class _Step:
     """The values of one step of the window."""
 
-    begun: float
-    count: int = 0
-    total: float = 0.0
-    maximum: float = 0.0
+    __slots__ = ("begun", "count", "maximum", "total")
+
+    def __init__(self, begun: float) -> None:
+        self.begun = begun
+        self.count = 0
+        self.total = self.maximum = 0.0
 
 
 class Meter:

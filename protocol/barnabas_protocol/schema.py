@@ -16,7 +16,6 @@ Names are Kafka's in snake case. Source: Kafka's ``clients/src/main/resources/co
 declaration with it in every version.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, dataclass_transform, overload
 
@@ -28,12 +27,14 @@ from barnabas_protocol.wire import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS, Buffer
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Versions:
     """An inclusive range of versions, in Kafka's notation: ``"0-4"``, ``"3+"``, ``"2"``, ``"none"``."""
 
-    low: int
-    high: int
+    __slots__ = ("high", "low")
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low: Final = low
+        self.high: Final = high
 
     @staticmethod
     @cache
@@ -46,6 +47,12 @@ class Versions:
             return Versions(int(text[:-1]), 32767)
         low, _, high = text.partition("-")
         return Versions(int(low), int(high or low))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Versions) and (self.low, self.high) == (other.low, other.high)
+
+    def __hash__(self) -> int:
+        return hash((self.low, self.high))
 
     def __contains__(self, version: int) -> bool:
         return self.low <= version <= self.high

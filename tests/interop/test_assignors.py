@@ -8,7 +8,7 @@ import base64
 import json
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -124,11 +124,10 @@ def _with_claims(
             if data is not None and generation == -1 and dice.random() < 0.5:
                 data = data[:-4]  # the format of old members
             beside = generation if dice.random() < 0.8 else -1
-            result[member] = replace(subscription, user_data=data, generation=beside)
+            result[member] = subscription._replace(user_data=data, generation=beside)
         else:
             beside = dice.choice((True, True, False))
-            result[member] = replace(
-                subscription,
+            result[member] = subscription._replace(
                 owned=partitions,
                 generation=generation if beside else -1,
                 user_data=encode_generation(-1 if beside else generation),

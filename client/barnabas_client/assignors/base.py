@@ -6,9 +6,8 @@ protocols, KIP-792 for the generation, KIP-881 for racks.
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_client.structs import TopicPartition
 
@@ -32,8 +31,7 @@ class RebalanceProtocol(Enum):
 EAGER_ONLY: Final = frozenset({RebalanceProtocol.EAGER})
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSubscription:
+class MemberSubscription(NamedTuple):
     """A member's subscription, as it sent it when it joined.
 
     Attributes:

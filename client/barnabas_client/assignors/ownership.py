@@ -4,7 +4,7 @@ Source: ``AbstractStickyAssignor.java`` (``allSubscriptionsEqual``, ``prepopulat
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas_client.assignors.base import MemberSubscription, Racks, racks_matter, racks_of
 from barnabas_client.assignors.java_hash import hash_order
@@ -15,8 +15,7 @@ from barnabas_client.structs import TopicPartition
 Owned = dict[TopicPartition, None]
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(NamedTuple):
     """State before partitions are assigned. All mappings by member have Java's order.
 
     Attributes:

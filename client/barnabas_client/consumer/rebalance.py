@@ -13,8 +13,7 @@ next poll raises its error. Source: ``ConsumerCoordinator.java`` (onJoinPrepare,
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_client.consumer.attention import Attention
 from barnabas_client.consumer.listener import ListenerMethod, call_listener, lost_method
@@ -99,8 +98,7 @@ class RebalanceMembership(Protocol):
         """A `Revoke` is done."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsubscribed:
+class _Unsubscribed(NamedTuple):
     """The program unsubscribed; `offsets` are the positions at that moment."""
 
     offsets: Offsets

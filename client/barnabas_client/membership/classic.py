@@ -21,7 +21,6 @@ are revoked, and whether before the join or after the sync. Sources: ``AbstractC
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from barnabas_client.assignors import Assignor, MemberSubscription, PartitionCounts, RebalanceProtocol
@@ -699,7 +698,8 @@ class ClassicMember:
         protocols = []
         for assignor in self._assignors.values():
             try:
-                metadata = encode_subscription(replace(subscription, user_data=assignor.user_data(subscription.topics)))
+                user_data = assignor.user_data(subscription.topics)
+                metadata = encode_subscription(subscription._replace(user_data=user_data))
             except Exception as error:
                 raise _assignor_raised(assignor, error) from error
             protocols.append(JoinGroupRequestProtocol(name=assignor.name, metadata=metadata))

@@ -1,6 +1,5 @@
 """Settings and states of a group member, and the snapshot that other threads read. Pure."""
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -13,8 +12,7 @@ from barnabas_protocol.errors import KafkaError
 NO_GENERATION: Final = -1
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MemberConfig:
+class MemberConfig(NamedTuple):
     """Names, and times in seconds; see :class:`~barnabas_client.config.ConsumerConfig` for what they mean."""
 
     group_id: str
@@ -85,8 +83,7 @@ class CommitIdentity(NamedTuple):
 NOT_A_MEMBER: Final = CommitIdentity(NO_GENERATION, "", None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemberView:
+class MemberView(NamedTuple):
     """A member at one moment. Immutable, so the membership's thread can hand it to the program's loop.
 
     Attributes:

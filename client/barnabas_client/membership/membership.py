@@ -12,7 +12,6 @@ network, so that they never wait behind a JoinGroup.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from barnabas_client.assignors import Assignor
@@ -209,7 +208,7 @@ class Membership:
     def _coordinator_lost(self, coordinator: Coordinator, reason: str) -> None:
         if self.view.coordinator == coordinator:
             # Requests wait until the thread has found the coordinator again.
-            self.view = replace(self.view, coordinator=None)
+            self.view = self.view._replace(coordinator=None)
         self._network.connections.disconnect((coordinator.host, coordinator.port), Purpose.GROUP, reason)
         self._thread.post(self._thread.coordinator_lost, coordinator, reason)
 

@@ -15,7 +15,6 @@ import secrets
 import ssl
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -64,15 +63,17 @@ _CLOSED: Final = "the broker closed it"
 Decoder = Callable[[int, Buffer], T]
 
 
-@dataclass(slots=True)
 class _InFlight:
     """A request that has no response yet."""
 
-    name: str
-    version: int
-    decode: Decoder[Any]
-    future: "asyncio.Future[Any]"
-    timer: asyncio.TimerHandle | None
+    __slots__ = ("decode", "future", "name", "timer", "version")
+
+    def __init__(self, name: str, version: int, decode: Decoder[Any], future: "asyncio.Future[Any]") -> None:
+        self.name = name
+        self.version = version
+        self.decode = decode
+        self.future = future
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -202,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         self._renew(timeout)
         chosen = self._version(request, at_most)
         future: asyncio.Future[T] = self._loop.create_future()
-        asked = _InFlight(ApiKey(request.API_KEY).name, chosen, decode, future, None)
+        asked = _InFlight(ApiKey(request.API_KEY).name, chosen, decode, future)
         self._write(transport, request, chosen, asked)
         asked.timer = self._loop.call_later(timeout, self._timed_out, asked, timeout)
         return future

@@ -9,8 +9,8 @@ again has another id (KIP-516), and then nothing is kept of the old one. Source:
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from barnabas_client.assignors import PartitionCounts
 from barnabas_client.structs import TopicPartition
@@ -19,6 +19,7 @@ from barnabas_protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 NO_ID: Final = bytes(16)
 NO_LEADER: Final = -1
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Node(NamedTuple):
@@ -55,8 +56,7 @@ class PartitionInfo(NamedTuple):
     isr: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """A topic.
 
     Attributes:
@@ -74,8 +74,7 @@ class TopicInfo:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(NamedTuple):
     """The metadata of a cluster at one time.
 
     Attributes:
@@ -90,9 +89,9 @@ class Cluster:
     version: int = 0
     cluster_id: str | None = None
     controller_id: int = -1
-    brokers: Mapping[int, Node] = field(default_factory=dict)
-    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
-    names: Mapping[bytes, str] = field(default_factory=dict)
+    brokers: Mapping[int, Node] = _NOTHING
+    topics: Mapping[str, TopicInfo] = _NOTHING
+    names: Mapping[bytes, str] = _NOTHING
 
     def partitions(self, topic: str) -> tuple[int, ...] | None:
         """The partition numbers of a topic, ascending; None if they are not known."""
@@ -177,8 +176,8 @@ class Cluster:
         if topic is None or info is None or epoch <= info.leader_epoch or leader not in self.brokers:
             return self
         partitions = {**topic.partitions, tp.partition: info._replace(leader=leader, leader_epoch=epoch)}
-        topics = {**self.topics, tp.topic: replace(topic, partitions=partitions)}
-        return replace(self, version=self.version + 1, topics=topics)
+        topics = {**self.topics, tp.topic: topic._replace(partitions=partitions)}
+        return self._replace(version=self.version + 1, topics=topics)
 
 
 def _racks(info: PartitionInfo, homes: Mapping[int, str]) -> frozenset[str]:
@@ -193,7 +192,7 @@ def _merged(known: TopicInfo | None, received: MetadataResponseTopic) -> TopicIn
         and error.retriable
         and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ):
-        return replace(known, error=error)  # temporary, such as during a leader election: keep what is known
+        return known._replace(error=error)  # temporary, such as during a leader election: keep what is known
     same = known is not None and known.id == received.topic_id
     before = known.partitions if known is not None and same else {}
     partitions = {info.partition_index: _newer(before.get(info.partition_index), info) for info in received.partitions}
