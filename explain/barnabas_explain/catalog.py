@@ -157,7 +157,7 @@ FIELDS: Final = {
     "written": "records that were written meanwhile",
     "lag_before": "the lag when it began to grow",
     "lag": "the lag then",
-    "led": "the number of partitions of which these figures are: the broker has a replica in sync",
+    "led": "the number of partitions of which these figures are: those whose logs the broker knows",
     "committed_in": "the number of partitions with committed offsets",
     "idle": "those of the members that have no partition",
     "owned": "the number of partitions that the members have",
@@ -3103,7 +3103,7 @@ class LagGrows(GroupEvent):
         text = f"{words.rate(self.consumed, self.took_ms)} are committed and"
         text += f" {words.rate(self.written, self.took_ms)} are written"
         if self.led < self.committed_in:
-            text += f" (in {self.led} of {self.committed_in} partitions, of which the coordinator has a replica)"
+            text += f" (in {self.led} of {self.committed_in} partitions, whose logs the coordinator knows)"
         text += f": the lag grew from {self.lag_before:,} to {self.lag:,} within {words.ms(self.took_ms)}"
         return Told(text)
 

@@ -314,7 +314,7 @@ class Present:
         has_epochs: whether it has the consumer protocol.
         waits: what is said of transactions that have been open for long, and keep ``read_committed`` members waiting.
         markers: partitions whose lag is markers at the end of transactions, as far as that was looked up.
-        unseen: partitions with lag of which the coordinator has no replica in sync: it does not look at their offsets.
+        unseen: partitions whose leaders do not answer.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
             of the log.
     """
@@ -412,13 +412,11 @@ def of_markers(places: Collection[Partition]) -> str:
 
 
 def of_unseen(present: Present) -> str:
-    """A sentence about partitions at which the coordinator of a group does not look."""
-    lag = sum(present.lags.get(place, 0) for place in present.unseen)
-    text = f"{words.count(lag, 'record')} {'waits' if lag == 1 else 'wait'} in"
-    text += f" {words.partitions(by_topic(present.unseen))}, of which the coordinator of {present.group} has no replica"
+    """A sentence about partitions whose leaders do not answer."""
+    one = len(present.unseen) == 1
     return (
-        f"{text} in sync: whether offsets stand still there is not looked for. To do: compare them with the next look"
-        f" (barnabas groups describe {quote(present.group)})"
+        f"{'The leader' if one else 'The leaders'} of {words.partitions(by_topic(present.unseen))} did not answer:"
+        f" whether members of {present.group} get on there is not known. To do: barnabas cluster status"
     )
 
 

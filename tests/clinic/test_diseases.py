@@ -1,7 +1,7 @@
 """The clinic: programs that have a disease, and what `barnabas groups explain` says about their group."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -117,24 +117,24 @@ class Clinic:
         link: the network of members that can be cut off; None without any.
         fresh: a name for a topic and a group.
         restart: restarts the broker; None if it is not restarted.
-        created: called with the topic, once it is created.
+        replicas: the node ids of the replicas of both partitions, the leader first; none if the broker chooses them.
     """
 
     bootstrap: str
     link: Link | None
     fresh: str
     restart: Callable[[], None] | None = None
-    created: Callable[[str], object] = lambda topic: None
+    replicas: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def treat(self, disease: Disease, case: Case, classes: Path | None = None, *, own_names: bool = True) -> None:
         """Make a group ill, and look whether what is said about it is as good as expected."""
         bootstrap, fresh = self.bootstrap, self.fresh
         with Admin(bootstrap_servers=bootstrap) as admin:
-            admin.create_topics([NewTopic(fresh, num_partitions=2)])
+            count = -1 if self.replicas else 2
+            admin.create_topics([NewTopic(fresh, num_partitions=count, replica_assignments=self.replicas)])
             session = AlterConfigOp("consumer.session.timeout.ms", str(disease.session_ms))
             admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, fresh): [session]})
 
-        self.created(fresh)
         times = disease.poll_ms, disease.session_ms
         more: dict[str, Any] = {"classes": classes, "own_names": own_names}
         more |= {"restart": self.restart, "link": self.link}

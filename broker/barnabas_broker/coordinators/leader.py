@@ -1,4 +1,4 @@
-"""The leader of a partition. Pure."""
+"""The leader of a partition, and what it reports of its log. Pure."""
 
 from typing import NamedTuple
 
@@ -15,3 +15,19 @@ class Leader(NamedTuple):
     node_id: int
     epoch: int
     is_here: bool
+
+
+class DistantLog(NamedTuple):
+    """The log of a partition, as its leader has reported it to a broker that has no replica.
+
+    Attributes:
+        start: its first offset.
+        stable: its last stable offset.
+        offset: from which on records were looked for; -1 if they were not.
+        has_records: whether a ``read_committed`` consumer gets one from there on; None if that is not known.
+    """
+
+    start: int
+    stable: int
+    offset: int
+    has_records: bool | None

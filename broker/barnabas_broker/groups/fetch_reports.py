@@ -5,7 +5,8 @@ each other what they see of clients:
 
 - A coordinator asks the other brokers about the clients of which it wants to know more: those whose committed offsets
   stand still. The leaders then count their Fetches, as it does itself for the partitions that it leads, and answer with
-  the counts, each time that they are asked (:class:`FetchQuestions`, :class:`FetchReporter`).
+  the counts, each time that they are asked. It also asks them about the logs of which it has no replica
+  (:class:`FetchQuestions`, :class:`FetchReporter`).
 - A leader sends the others what is rare and goes wrong when a client reads that is no member of a group here, such as a
   Fetch of records that were deleted (:class:`FetchNotices`).
 
@@ -17,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from barnabas_broker.coordinators.leader import DistantLog
 from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
 from barnabas_broker.groups.stuck import Standing, Watch
@@ -35,7 +37,8 @@ VERSION: Final = 0
 _FORGET_SECONDS: Final = 180.0
 #: Of a time that is not known, in ms.
 UNKNOWN: Final = -1
-_IS_COMMITTED: Final = {None: UNKNOWN, False: 0, True: 1}
+#: Whether something is so, or is not known.
+_NUMBERS: Final = {None: UNKNOWN, False: 0, True: 1}
 #: Clients and partitions of one question.
 _STEP: Final = 200
 
@@ -74,6 +77,15 @@ class AskedClient(Struct):
     partitions: list[AskedPartition] = field(array(AskedPartition))
 
 
+class AskedLog(Struct):
+    """A partition that the other broker leads, and of which the one that asks has no replica."""
+
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+    #: From which on records are to be looked for; -1 if they are not.
+    offset: int = field(INT64)
+
+
 class FetchNotice(Struct):
     """Something that goes wrong when a client reads.
 
@@ -92,10 +104,12 @@ class FetchNotice(Struct):
 
 
 class FetchMessage(Data, versions="0", flexible="0+"):
-    """Message to another broker: notices of what was seen of clients, and the clients about which it is asked."""
+    """Message to another broker: notices of what was seen of clients, and the clients and the logs about which it is
+    asked."""
 
     notices: list[FetchNotice] = field(array(FetchNotice))
     clients: list[AskedClient] = field(array(AskedClient))
+    logs: list[AskedLog] = field(array(AskedLog))
 
 
 class ReportedPartition(Struct):
@@ -131,10 +145,21 @@ class ReportedClient(Struct):
     partitions: list[ReportedPartition] = field(array(ReportedPartition))
 
 
+class ReportedLog(Struct):
+    """A log; see :class:`.DistantLog`."""
+
+    #: -1 if another broker leads the partition.
+    start: int = field(INT64)
+    stable: int = field(INT64)
+    #: -1 if that is not known.
+    has_records: int = field(INT8)
+
+
 class FetchReport(Data, versions="0", flexible="0+"):
-    """The answer: the clients and partitions about which a broker has asked, in that order."""
+    """The answer: the clients, partitions and logs about which a broker has asked, in that order."""
 
     clients: list[ReportedClient] = field(array(ReportedClient))
+    logs: list[ReportedLog] = field(array(ReportedLog))
 
 
 class _Counted:
@@ -184,9 +209,12 @@ class FetchReporter:
             if now - first.asked_at < _FORGET_SECONDS:
                 break
             self._forget(address)
-        report = FetchReport(clients=[])
-        for asked in question.clients:
-            report.clients.append(self._of_client(asked, now))
+        report = FetchReport(clients=[], logs=[])
+        for client in question.clients:
+            report.clients.append(self._of_client(client, now))
+            yield
+        for log in question.logs:
+            report.logs.append(self._of_log(log))
             yield
         return report
 
@@ -210,7 +238,7 @@ class FetchReporter:
         return ReportedClient(
             seen_ms=UNKNOWN if known is None else _ago(known.since, now),
             fetched_ago_ms=UNKNOWN if seen is None else _ago(seen.fetched_at, now),
-            is_committed=_IS_COMMITTED[None if seen is None else seen.is_committed],
+            is_committed=_NUMBERS[None if seen is None else seen.is_committed],
             throttled_ago_ms=UNKNOWN if seen is None else _ago(seen.throttled_at, now),
             is_member=any(self._coordinates(group_id) for group_id, _ in members),
             partitions=[self._of_partition(known, each, now) for each in asked.partitions],
@@ -229,6 +257,15 @@ class FetchReporter:
             known.seen.watch(place, before[2])
         _, since, watch = before
         return _reported(watch, since, known.seen.fetches - watch.began, now)
+
+    def _of_log(self, asked: AskedLog) -> ReportedLog:
+        place, logs = (asked.topic, asked.partition), self._logs
+        leader = None if logs is None else logs.leader(*place)
+        readable = None if logs is None or leader is None or not leader.is_here else logs.readable(*place)
+        if logs is None or readable is None:
+            return ReportedLog(start=UNKNOWN, stable=UNKNOWN, has_records=UNKNOWN)
+        has_records = None if asked.offset < 0 else logs.has_records(*place, asked.offset)
+        return ReportedLog(start=readable[0], stable=readable[1], has_records=_NUMBERS[has_records])
 
 
 class FetchNotices:
@@ -279,7 +316,7 @@ class FetchNotices:
     def _send(self, others: OtherBrokers) -> Iterator[None]:
         yield  # The notices of one request go together.
         notices, self._waiting = self._waiting, []
-        message = encode(FetchMessage(notices=notices, clients=[]), VERSION)
+        message = encode(FetchMessage(notices=notices, clients=[], logs=[]), VERSION)
         for node_id in others.all():
             others.ask(node_id, message, _ignored)
 
@@ -289,56 +326,93 @@ def _ignored(answer: Buffer | None) -> None:
 
 
 class FetchQuestions:
-    """Asks the other brokers what they have seen of clients.
+    """Asks the other brokers what they have seen of clients, and about the logs of which this one has no replica.
 
     Args:
         clients: the clients that have a connection; they get the answers.
+        logs: the logs that groups read; they get the answers, too.
         others: the other brokers; None without any.
         now: the coordinator's clock, in seconds.
     """
 
-    def __init__(self, clients: Clients, others: OtherBrokers | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self, clients: Clients, logs: ReadLogs | None, others: OtherBrokers | None, now: Callable[[], float]
+    ) -> None:
         self._clients = clients
+        self._logs = logs
         self._others = others
         self._now = now
         self._asked: _Asked = {}
+        #: The distant logs, and the offsets from which on records are looked for.
+        self._distant: dict[Partition, int] = {}
+        self._asks = False
+
+    def begin(self) -> None:
+        """Collect questions from now on, if there are other brokers."""
+        self._asks = self._others is not None and bool(self._others.all())
 
     def add(self, address: ClientAddress, place: Partition | None = None, standing: Standing | None = None) -> None:
         """Ask about a client, and about its Fetches of a partition."""
-        if self._others is not None:
+        if self._asks:
             places = self._asked.setdefault(address, {})
             if place is not None and standing is not None:
                 places[place] = standing
 
+    def add_log(self, place: Partition, offset: int = UNKNOWN) -> None:
+        """Ask about the log of a partition, if it is distant.
+
+        Args:
+            place: topic and partition.
+            offset: from which on records are to be looked for; -1 if they are not.
+        """
+        if self._asks and self._logs is not None and len(self._distant) < MOST and self._logs.is_distant(*place):
+            self._distant[place] = max(offset, self._distant.get(place, UNKNOWN))
+
     def ask(self) -> Iterator[None]:
-        """Ask about all that was added, some clients per step."""
+        """Ask about all that was added, some clients and logs per step."""
         asked, self._asked = [*self._asked.items()], {}
-        while asked and self._others is not None:
+        distant, self._distant = self._distant, {}
+        if self._others is None or self._logs is None:
+            return
+        found: dict[Partition, DistantLog] = {}
+        self._logs.learn(found)
+        while asked:
             some: _Asked = {}
             while asked and len(some) + sum(map(len, some.values())) < _STEP:
                 address, places = asked.pop()
                 some[address] = places
             for node_id in self._others.all():
-                led = {address: _led_by(node_id, places) for address, places in some.items()}
-                question = FetchMessage(
-                    notices=[],
-                    clients=[
-                        AskedClient(
-                            client_id=address.client_id,
-                            host=address.host,
-                            partitions=[_asked(place, each) for place, each in places.items()],
-                        )
-                        for address, places in led.items()
-                    ],
-                )
-                self._others.ask(node_id, encode(question, VERSION), partial(self._answered, node_id, led))
+                self._send(self._others, node_id, {address: _led_by(node_id, each) for address, each in some.items()})
             yield
+        by_leader: dict[int, list[AskedLog]] = {}
+        for (topic, partition), offset in distant.items():
+            leader = self._logs.leader(topic, partition)
+            if leader is not None and leader.node_id in self._others.all():
+                asking = AskedLog(topic=topic, partition=partition, offset=offset)
+                by_leader.setdefault(leader.node_id, []).append(asking)
+        yield
+        for node_id, logs in by_leader.items():
+            for first in range(0, len(logs), _STEP):
+                some_logs = logs[first : first + _STEP]
+                message = encode(FetchMessage(notices=[], clients=[], logs=some_logs), VERSION)
+                self._others.ask(node_id, message, partial(self._logs_answered, some_logs, found))
+                yield
+
+    def _send(self, others: OtherBrokers, node_id: int, asked: "_Asked") -> None:
+        clients = [
+            AskedClient(
+                client_id=address.client_id,
+                host=address.host,
+                partitions=[_asked(place, each) for place, each in places.items()],
+            )
+            for address, places in asked.items()
+        ]
+        message = encode(FetchMessage(notices=[], clients=clients, logs=[]), VERSION)
+        others.ask(node_id, message, partial(self._answered, node_id, asked))
 
     def _answered(self, node_id: int, asked: "_Asked", answer: Buffer | None) -> None:
-        """A broker has answered; None: it has not."""
-        report = None
-        with suppress(DecodeError):
-            report = None if answer is None else decode(FetchReport, VERSION, answer)
+        """A broker has answered about clients; None: it has not."""
+        report = _read(answer)
         if report is None or [len(each.partitions) for each in report.clients] != [*map(len, asked.values())]:
             for places in asked.values():
                 for standing in places.values():
@@ -348,6 +422,16 @@ class FetchQuestions:
             client = self._clients.find(address)
             if client is not None:
                 self._take(client, node_id, reported, places)
+
+    @staticmethod
+    def _logs_answered(asked: list[AskedLog], found: dict[Partition, DistantLog], answer: Buffer | None) -> None:
+        """A broker has answered about logs; None: it has not."""
+        report = _read(answer)
+        for log, reported in zip(asked, () if report is None else report.logs, strict=False):
+            if reported.start >= 0:
+                has_records = None if reported.has_records < 0 else bool(reported.has_records)
+                place = log.topic, log.partition
+                found[place] = DistantLog(reported.start, reported.stable, log.offset, has_records)
 
     def _take(
         self, client: SeenClient, node_id: int, reported: ReportedClient, places: Mapping[Partition, Standing]
@@ -373,6 +457,13 @@ class FetchQuestions:
             client.watch(place, watch)
             watch.began = client.fetches - each.fetches
             standing.heard(watch, now - each.counted_ms / 1000)
+
+
+def _read(answer: Buffer | None) -> FetchReport | None:
+    """The answer of a broker; None if there is none that can be read."""
+    with suppress(DecodeError):
+        return None if answer is None else decode(FetchReport, VERSION, answer)
+    return None
 
 
 def _led_by(node_id: int, places: Mapping[Partition, Standing]) -> dict[Partition, Standing]:

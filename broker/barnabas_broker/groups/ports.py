@@ -1,12 +1,13 @@
 """Ports of the group coordinator, beside those of all coordinators."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from barnabas_broker.coordinators.leader import Leader
+from barnabas_broker.coordinators.leader import DistantLog, Leader
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.storage.retention import Removal
+from barnabas_explain.members import Partition
 from barnabas_protocol.wire import Buffer
 
 
@@ -71,13 +72,20 @@ class ShareStates(Protocol):
 
 class ReadLogs(Protocol):
     """The logs of the partitions that groups read, as far as this broker has a replica that is in sync: it leads the
-    partition, or follows its leader."""
+    partition, or follows its leader. Of other logs some things are known that their leaders have reported."""
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """The leader of a partition; None if this broker has no replica that is in sync."""
+        """The leader of a partition; None if there is no such partition."""
+
+    def is_distant(self, topic: str, partition: int) -> bool:
+        """Whether this broker has no replica of a partition that is in sync."""
+
+    def learn(self, reported: Mapping[Partition, DistantLog]) -> None:
+        """Take over what is reported of distant logs, now and while the mapping grows, in place of what was reported
+        before."""
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The first offset of a log and its last stable offset; None without a replica that is in sync."""
+        """The first offset of a log and its last stable offset; None if they are not known."""
 
     def end(self, topic: str, partition: int) -> int | None:
         """The end of a log; None without a replica that is in sync."""

@@ -8,11 +8,11 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 from typing import Final
 
-from barnabas_broker.coordinators.leader import Leader
+from barnabas_broker.coordinators.leader import DistantLog, Leader
 from barnabas_broker.coordinators.leader_requests import append_at
 from barnabas_broker.coordinators.ports import Peers
 from barnabas_broker.log_throttle import FoldedLines
@@ -25,6 +25,7 @@ from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.producer_state import NO_SEQUENCE, Verification
 from barnabas_broker.storage.retention import Removal
 from barnabas_broker.storage.slices import joined
+from barnabas_explain.members import Partition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC
 from barnabas_protocol.records.batches import BatchHeader, iter_batches
@@ -57,16 +58,25 @@ class ConsumedLogs:
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
+        self._distant: Mapping[Partition, DistantLog] = {}
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        replica = self._replicas.replica_in_sync(topic, partition)
-        if replica is None:
-            return None
-        return Leader(replica.info.leader, replica.leader_epoch, replica.leading is not None)
+        info, replica = self._replicas.info(topic, partition), self._replicas.replica_in_sync(topic, partition)
+        is_here = replica is not None and replica.leading is not None
+        return None if info is None else Leader(info.leader, info.leader_epoch, is_here)
+
+    def is_distant(self, topic: str, partition: int) -> bool:
+        return self._replicas.replica_in_sync(topic, partition) is None
+
+    def learn(self, reported: Mapping[Partition, DistantLog]) -> None:
+        self._distant = reported
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         replica = self._replicas.replica_in_sync(topic, partition)
-        return None if replica is None else (replica.log.log_start_offset, replica.log.last_stable_offset)
+        if replica is not None:
+            return replica.log.log_start_offset, replica.log.last_stable_offset
+        distant = self._distant.get((topic, partition))
+        return None if distant is None else (distant.start, distant.stable)
 
     def end(self, topic: str, partition: int) -> int | None:
         replica = self._replicas.replica_in_sync(topic, partition)
@@ -78,6 +88,9 @@ class ConsumedLogs:
         return last if last is not None and replica and last.log_start == replica.log.log_start_offset else None
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
+        distant = self._distant.get((topic, partition))
+        if distant is not None and self.is_distant(topic, partition):
+            return distant.has_records if distant.offset == offset else None
         looked = self._look(topic, partition, offset, _LOOK_BYTES)
         return None if looked is None else any(not is_aborted for _, is_aborted in looked)
 

@@ -490,6 +490,11 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
+    def info(self, topic: str, partition: int) -> PartitionInfo | None:
+        """A partition in the cluster image; None if it does not exist."""
+        known = self._image.topics.get(topic)
+        return known.partitions[partition] if known is not None and 0 <= partition < len(known.partitions) else None
+
     def replica_in_sync(self, topic: str, partition: int) -> Replica | None:
         """A replica on this broker that has all committed records: it leads the partition, or is in its ISR; None if
         there is none."""

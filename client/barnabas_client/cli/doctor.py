@@ -16,7 +16,6 @@ from barnabas_client.cli.output import Output, Style
 from barnabas_client.history.located import locate
 from barnabas_client.history.present import events, like, observed, of_all_brokers, successors
 from barnabas_explain.doctor import (
-    OF_NOW,
     PATIENCE_MS,
     SEVERITIES,
     SINCE_MS,
@@ -96,7 +95,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                     early.append(joined)
                 if (of_group := sign(known, past)) is not None:
                     signs.append(of_group)
-                if given and past and known.unseen and not any(each.kind in OF_NOW for each in found):
+                if known.unseen:
                     output.note(of_unseen(known))
                 if given and known.markers:
                     output.note(of_markers(known.markers))

@@ -163,15 +163,10 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         for tp, one in starts.items()
         if tp in committed and one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
-    in_sync = {
-        TopicPartition(one.name, number): each.isr for one in described for number, each in one.partitions.items()
-    }
-    coordinator = view.group.coordinator
     unseen = {
         (row.partition.topic, row.partition.partition)
         for row in view.rows
-        if row.partition is not None and row.lag and row.member and coordinator is not None
-        if coordinator.node_id not in in_sync.get(row.partition, (coordinator.node_id,))
+        if row.partition is not None and row.member and row.end is None
     }
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     unwritten = [topic for topic in topics if topic not in written] if members else []

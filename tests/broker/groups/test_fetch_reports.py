@@ -104,6 +104,13 @@ class AwayWithTwo(Away):
     owned = (0, 1)
 
 
+async def distant(end: int = 20, made_of: type[Away] = Away) -> Away:
+    """The same if the coordinator has no replica."""
+    member = await away(end, made_of)
+    member.logs[1].here = False
+    return member
+
+
 async def away(end: int = 20, made_of: type[Away] = Away) -> Away:
     there, here, other, back = Logs(end), Logs(end), Other(THERE), Other(HERE)
     there.leads, here.leads = Leader(THERE, 7, is_here=True), Leader(THERE, 7, is_here=False)
@@ -156,11 +163,11 @@ async def test_what_is_said_is_the_same_as_if_the_coordinator_led_the_partition(
     behaves: Callable[[Reader], object],
 ) -> None:
     said = []
-    for member in (await at_home(), await away()):
+    for member in (await at_home(), await away(), await distant()):
         await behaves(member)  # type: ignore[misc]
         event = member.stuck[0]
         said.append((event.fetches, event.positions, event.records, event.offset, bool(event.ahead)))
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
 
 
 async def test_a_broker_that_cannot_be_reached_makes_nothing_known() -> None:
@@ -185,6 +192,23 @@ async def test_a_broker_that_is_not_reached_any_more_makes_nothing_known() -> No
     assert member.stuck == []
 
 
+async def test_a_log_without_a_replica_is_not_known_while_its_leader_cannot_be_reached() -> None:
+    member = await distant()
+    await member.commits(5)
+    await member.goes_on(*([5, 8] * 20))
+    assert len(member.stuck) == 1
+    member.other.service = None
+    await member.goes_on(*([5, 8] * 60))
+    assert len(member.stuck) == 1
+
+
+async def test_records_that_consumers_do_not_get_do_not_wait_in_a_log_without_a_replica() -> None:
+    member = await distant()
+    member.logs[0].has = False
+    await reads_again(member)
+    assert member.stuck == []
+
+
 async def test_another_leader_begins_to_count_anew() -> None:
     member = await away()
     await member.commits(5)
@@ -200,7 +224,8 @@ async def test_another_leader_begins_to_count_anew() -> None:
 
 @pytest.mark.parametrize(("fetches", "stands"), [(0, False), (1, False), (20, True)])
 async def test_a_member_that_works_through_another_partition_does_not_stand_still(fetches: int, stands: bool) -> None:
-    for member in (await at_home(100, TwoPartitions), await away(100, AwayWithTwo)):
+    two = await away(100, AwayWithTwo), await distant(100, AwayWithTwo)
+    for member in (await at_home(100, TwoPartitions), *two):
         assert isinstance(member, TwoPartitions)
         await member.works(*range(1, 20), fetches=fetches)
         assert bool(member.stuck) is stands
@@ -223,11 +248,12 @@ async def test_a_client_with_a_member_of_a_group_elsewhere_is_not_told_apart() -
     assert {event.fetches for event in member.stuck} == {"unknown"}
 
 
-async def test_lag_that_grows_is_seen_in_the_replica() -> None:
-    member = await away(0)
-    here = member.logs[1]
+@pytest.mark.parametrize("has_replica", [True, False])
+async def test_lag_that_grows(has_replica: bool) -> None:
+    member = await (away(0) if has_replica else distant(0))
+    log = member.logs[1 if has_replica else 0]
     for second in range(60):
-        here.end_offset += 100
+        log.end_offset += 100
         await member.commits(second * 20)
         await member.goes_on(second * 20)
     (event, *_) = member.service.events_of(LagGrows)
@@ -316,7 +342,7 @@ async def test_a_notice_that_is_not_understood_is_ignored(kind: str, numbers: li
         kind=kind, client_id="client", host="/127.0.0.1", topic="t", partition=0, numbers=numbers, text=""
     )
     before = len(member.service.published)
-    finish(member.service.groups.fetches_seen(FetchMessage(notices=[notice], clients=[])))
+    finish(member.service.groups.fetches_seen(FetchMessage(notices=[notice], clients=[], logs=[])))
     assert len(member.service.published) == before
 
 
@@ -324,7 +350,7 @@ async def test_counts_are_forgotten_and_bounded() -> None:
     leader = (await away()).leader
 
     def ask(*clients: AskedClient) -> FetchReport:
-        return finish(leader.groups.fetches_seen(FetchMessage(notices=[], clients=list(clients))))
+        return finish(leader.groups.fetches_seen(FetchMessage(notices=[], clients=list(clients), logs=[])))
 
     def counted(*reports: FetchReport) -> int:
         return sum(each.counted_ms >= 0 for report in reports for one in report.clients for each in one.partitions)

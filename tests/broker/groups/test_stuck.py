@@ -1,10 +1,11 @@
 """Committed offsets that stand still while records wait: what is seen of their owner, and what is no such thing."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import pytest
 
-from barnabas_broker.coordinators.leader import Leader
+from barnabas_broker.coordinators.leader import DistantLog, Leader
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.fetches import Fetches
 from barnabas_broker.groups.effects import Caller
@@ -26,6 +27,7 @@ from barnabas_explain.catalog import (
     OffsetsStuck,
     RecordsAborted,
 )
+from barnabas_explain.members import Partition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -58,6 +60,7 @@ class Logs:
         self.has: bool | None = True
         self.here = True
         self.leads = Leader(1, 0, is_here=True)
+        self.reported: Mapping[Partition, DistantLog] = {}
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
         self.is_aborted = False
         self.removed: Removal | None = None
@@ -65,9 +68,21 @@ class Logs:
         self.written: list[tuple[int, int]] = []
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        return self.leads if self.here else None
+        return self.leads
+
+    def is_distant(self, topic: str, partition: int) -> bool:
+        return not self.here
+
+    def learn(self, reported: Mapping[Partition, DistantLog]) -> None:
+        self.reported = reported
+
+    def _distant(self, topic: str, partition: int) -> DistantLog | None:
+        return None if self.here else self.reported.get((topic, partition))
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
+        distant = self._distant(topic, partition)
+        if distant is not None:
+            return distant.start, distant.stable
         return (self.start, self.end_offset) if self.here else None
 
     def removal(self, topic: str, partition: int) -> Removal | None:
@@ -77,6 +92,9 @@ class Logs:
         return self.end_offset if self.here else None
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
+        distant = self._distant(topic, partition)
+        if distant is not None:
+            return distant.has_records if distant.offset == offset else None
         return self.has
 
     def since(self, topic: str, partition: int, time_ms: int) -> int | None:

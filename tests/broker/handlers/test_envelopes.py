@@ -11,7 +11,9 @@ from barnabas_protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 from barnabas_protocol.registry import ApiKey
 from tests.wire import Wire
 
-MESSAGE = encode(FetchMessage(notices=[], clients=[AskedClient(client_id="c", host="/h", partitions=[])]), VERSION)
+MESSAGE = encode(
+    FetchMessage(notices=[], clients=[AskedClient(client_id="c", host="/h", partitions=[])], logs=[]), VERSION
+)
 
 
 async def ask(broker: BrokerServer, message: bytes) -> EnvelopeResponse:

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionChanged, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.coordinators.leader import Leader
+from barnabas_broker.coordinators.leader import DistantLog, Leader
 from barnabas_broker.replication.coordinator_logs import ConsumedLogs, CoordinatorTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
@@ -119,9 +119,16 @@ async def test_a_replica_that_follows_in_sync_is_read_as_that_of_the_leader(tmp_
     assert logs.since("t", 0, 0) == 0
     late = PartitionChanged("t", 0, led_by_two._replace(isr=(2,), partition_epoch=1))
     replicas.image_changed(image.apply(late), [late])
-    known = logs.leader("t", 0), logs.readable("t", 0), logs.end("t", 0), logs.has_records("t", 0, 1)
-    assert known == (None, None, None, None), "it may lack committed records"
+    known = logs.readable("t", 0), logs.end("t", 0), logs.has_records("t", 0, 1)
+    assert known == (None, None, None), "it may lack committed records"
     assert (logs.codecs("t", 0, 0), logs.since("t", 0, 0)) == (None, None)
+    assert logs.is_distant("t", 0)
+    logs.learn({("t", 0): DistantLog(1, 9, 3, has_records=True)})
+    assert (logs.readable("t", 0), logs.end("t", 0)) == ((1, 9), None)
+    assert (logs.has_records("t", 0, 3), logs.has_records("t", 0, 4)) == (True, None)
+    early = PartitionChanged("t", 0, led_by_two._replace(partition_epoch=2))
+    replicas.image_changed(image.apply(early), [early])
+    assert (logs.readable("t", 0), logs.has_records("t", 0, 1)) == ((0, 2), True), "its own replica counts"
     directory.close(0)
 
 

@@ -103,7 +103,7 @@ class StuckCheck:
         self._aborted_read: OfPartitions[AbortedRead] = OfPartitions()
         self._runs = False
         #: Other brokers see the Fetches of the partitions that they lead; their answers count in the next look.
-        self._questions = FetchQuestions(clients, others, hosted_groups.now)
+        self._questions = FetchQuestions(clients, logs, others, hosted_groups.now)
         #: Groups, partitions and members that were looked at since the last step.
         self._looked = 0
 
@@ -118,6 +118,7 @@ class StuckCheck:
 
     def _look_at_all(self, logs: ReadLogs) -> Iterator[None]:
         by_id = self._hosted_groups.by_id
+        self._questions.begin()
         try:
             for group_id in list(by_id):
                 if self._is_long():
@@ -161,6 +162,7 @@ class StuckCheck:
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
+                self._questions.add_log((topic, number))
                 committed_in += 1
                 if readable is not None:
                     known.append((topic, number))
@@ -218,7 +220,10 @@ class StuckCheck:
             if not owners:
                 yield from self._owners(hosted, owners)
             for place in owners:
-                readable = None if self._has_commit(hosted, place) else logs.readable(*place)
+                has_commit = self._has_commit(hosted, place)
+                readable = None if has_commit else logs.readable(*place)
+                if not has_commit:
+                    self._questions.add_log(place)
                 if readable is not None and readable[0] < readable[1]:
                     waiting[place] = NOTHING
                 if self._is_long():
@@ -244,6 +249,8 @@ class StuckCheck:
                 each.is_clear = False
             elif client is not None and each.owner is not None:
                 client.watch(place, each.watch)
+                if each.is_due(now + self._interval, self._patience):
+                    self._questions.add_log(place, _first_waiting(each, logs.readable(*place)))
                 self._questions.add(_address(each.owner), place, each)
         yield
         behind = None
@@ -497,11 +504,9 @@ class StuckCheck:
                 continue  # It may have had nothing to read, or it begins anew each time on purpose.
             if fetches == "none" and owner in moving and self._fetches_seldom(each, now):
                 continue  # It works through the records of another partition: aiokafka reads one after the other.
-            readable = logs.readable(*place)
-            start = each.offset if each.offset != NOTHING or readable is None else readable[0]
             # What a member has fetched was there.
             is_read = each.offset == NOTHING and fetches not in ("none", UNTAKEN)
-            has_records = is_read or logs.has_records(*place, max(start, 0))
+            has_records = is_read or logs.has_records(*place, _first_waiting(each, logs.readable(*place)))
             yield
             if has_records is None:
                 continue
@@ -720,6 +725,13 @@ def _codecs(places: Iterable[tuple[Partition, Standing]], fetches: str, logs: Re
 
 def _address(member: Member) -> ClientAddress:
     return ClientAddress(member.client_id or "", member.host or "")
+
+
+def _first_waiting(standing: Standing, readable: tuple[int, int] | None) -> int:
+    """The offset from which on records wait in a partition."""
+    if standing.offset != NOTHING:
+        return standing.offset
+    return 0 if readable is None else readable[0]
 
 
 def _fetches(standing: Standing, now: float) -> str:
