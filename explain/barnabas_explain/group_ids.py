@@ -26,6 +26,8 @@ from barnabas_explain.words import count, listed, moment, ms
 NEW_GROUP_ID: Final = "new_group_id"
 TWO_SPELLINGS: Final = "two_spellings"
 RENAMED: Final = "renamed"
+#: The kinds of diagnoses that come from the ids of several groups.
+OF_IDS: Final = (NEW_GROUP_ID, TWO_SPELLINGS, RENAMED)
 #: The kind of the diagnoses of single groups that it replaces.
 _REPLACES: Final = "no_members"
 #: So many groups show it.

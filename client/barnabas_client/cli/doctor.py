@@ -4,18 +4,21 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import ConfigResource, GroupDescription, ResourceType
 from barnabas_client.cli import clients
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, add_since
+from barnabas_client.cli.command import Command, add_since, checked
 from barnabas_client.cli.failures import DONE, FAILED, USAGE
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.history.located import locate
 from barnabas_client.history.present import events, like, observed, of_all_brokers, successors
 from barnabas_explain.doctor import (
+    OF_EVENTS,
+    OF_NOW,
     PATIENCE_MS,
     SEVERITIES,
     SINCE_MS,
@@ -27,17 +30,55 @@ from barnabas_explain.doctor import (
     of_unseen,
     too_early,
 )
-from barnabas_explain.group_ids import Sign, Spelling, meant, sign, together, with_together
-from barnabas_explain.words import ms
+from barnabas_explain.group_ids import OF_IDS, Sign, Spelling, meant, sign, together, with_together
+from barnabas_explain.words import capital, ms
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.suggestions import did_you_mean
 
 #: The setting of brokers after which offsets that stand still are reported.
 _PATIENCE: Final = "group.stuck.offset.ms"
+#: The name of any finding in options.
+ANY: Final = "finding"
+#: The names of findings that --ignore takes: kinds, severities, and any.
+_IGNORABLE: Final = (ANY, *SEVERITIES.values(), *OF_EVENTS, *OF_NOW, *OF_IDS)
+
+
+class Ignored(NamedTuple):
+    """Findings that are meant so.
+
+    Attributes:
+        finding: a kind, a severity, or :data:`ANY`.
+        groups: the names of the groups, as a pattern of a shell.
+    """
+
+    finding: str
+    groups: str
+
+    def has(self, diagnosis: Diagnosis) -> bool:
+        """Whether a finding is one of these."""
+        names = (ANY, diagnosis.kind, SEVERITIES[diagnosis.severity])
+        return self.finding in names and (self.groups == diagnosis.group or fnmatchcase(diagnosis.group, self.groups))
+
+
+def ignored(text: str) -> Ignored:
+    """Parse ``FINDING`` or ``FINDING:GROUP``.
+
+    Raises:
+        ValueError: there is no such finding.
+    """
+    finding, _, groups = text.partition(":")
+    if finding not in _IGNORABLE:
+        close = did_you_mean(finding, _IGNORABLE)
+        raise ValueError(f"{finding!r} is not a finding{close or ': its kind stands in brackets where it is printed'}")
+    return Ignored(finding, groups or "*")
 
 
 async def doctor(arguments: Namespace, output: Output) -> int:
-    """Print what is wrong with groups; the status is 1 if anything is, 2 if a group could not be examined."""
+    """Print what is wrong with groups; the status is 1 if anything is, 2 if a group could not be examined.
+
+    What is meant so (--ignore) is left out.
+    """
     try:
         return await _doctor(arguments, output)
     except KafkaError as error:
@@ -110,6 +151,10 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         signs += await successors(admin, clients.connect(arguments), signs, None if given else described)
     of_several = together(signs)
     diagnoses = [*with_together(diagnoses, of_several), *{each.group: each for each in of_several.values()}.values()]
+    left = [each for each in diagnoses if not any(one.has(each) for one in arguments.ignore)]
+    dropped, diagnoses = len(diagnoses) - len(left), left
+    if dropped:
+        output.note(f"{capital(counted(dropped, 'finding'))} ignored.")
     diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
     if output.json:
         output.data([each.as_data() for each in diagnoses])
@@ -117,7 +162,8 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         for each in diagnoses:
             print_diagnosis(each, output)
         if not diagnoses and not failed:
-            output.line(f"Nothing is wrong with {counted(len(names) + len(shares), 'group')}.")
+            more = " else" if dropped else ""
+            output.line(f"Nothing{more} is wrong with {counted(len(names) + len(shares), 'group')}.")
     if early:
         output.note(_note_early(early, patience_ms))
     if failed:
@@ -127,9 +173,8 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
 
 def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
     """Print what is wrong with a group, with evidence and remedy."""
-    output.line(
-        (diagnosis.group, Style.HEAD), f"  {SEVERITIES[diagnosis.severity]}, {diagnosis.sure}: {diagnosis.text}"
-    )
+    what = f"{SEVERITIES[diagnosis.severity]}, {diagnosis.sure} [{diagnosis.kind}]"
+    output.line((diagnosis.group, Style.HEAD), f"  {what}: {diagnosis.text}")
     for line in diagnosis.evidence:
         output.line(f"    {line}")
     if diagnosis.remedy is not None:
@@ -190,6 +235,15 @@ async def _without_group(
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("group", nargs="*", metavar="GROUP", help="default: all groups")
     add_since(parser, "what happened since a time, or since a duration ago, such as 10m (default: 1h)")
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        type=checked(ignored),
+        metavar="FINDING[:GROUP]",
+        help="leave out what is meant so: findings of a kind such as too_many_members, of a severity such as odd, or"
+        " `finding` for any; of groups such as ci-*, or of all; repeatable",
+    )
 
 
 COMMAND: Final = Command(

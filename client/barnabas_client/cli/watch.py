@@ -18,7 +18,7 @@ from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients, live
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
-from barnabas_client.cli.doctor import print_diagnosis
+from barnabas_client.cli.doctor import ANY, print_diagnosis
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.groups import as_data
 from barnabas_client.cli.live import Lines
@@ -46,8 +46,6 @@ _MAX_EVENTS: Final = 500
 _NOT_SHOWN: Final = ("offsets_committed", "history_began")
 #: Groups whose offsets are looked up at the same time.
 _GROUPS_AT_ONCE: Final = 8
-#: What --until takes for any finding.
-ANY: Final = "finding"
 #: Milliseconds that a view waits for the records at the committed offsets, whose timestamps give the lag in seconds.
 _RECORDS_WAIT_MS: Final = 200
 
@@ -301,7 +299,7 @@ def _arguments(parser: ArgumentParser) -> None:
         choices=(ANY, *OF_EVENTS, *OF_NOW),
         metavar="FINDING",
         help="stop when it happens, and print it: `finding` for any new one, or a kind such as slow_poll, which "
-        "`groups doctor --json` prints; the status is 1 if --max comes first",
+        "`groups doctor` prints in brackets; the status is 1 if --max comes first",
     )
 
 

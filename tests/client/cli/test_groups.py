@@ -190,7 +190,7 @@ async def test_a_group_is_watched_until_it_has_a_finding_of_now(cli: Cli) -> Non
         await consumer.commit({TopicPartition("t", 0): 4})
     watch = ("groups", "watch", "old", "-i", "1ms", "--max", "2", "--until")
     found = await cli(*watch, "no_members")
-    assert "old  broken, certain: old has no members, and 1 record to read." in found.out
+    assert "old  broken, certain [no_members]: old has no members, and 1 record to read." in found.out
     await cli(*watch, "stuck", status=1)
     assert "broken" not in (await cli(*watch, "finding", status=1)).out, "it was so before"
 
@@ -504,7 +504,7 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
         await consumer.commit({TopicPartition("t", 0): 4})
     sick = await cli("groups", "doctor", status=1)
     first, *last, to_do = sick.lines
-    assert first == "old  broken, certain: old has no members, and 1 record to read."
+    assert first == "old  broken, certain [no_members]: old has no members, and 1 record to read."
     assert all("The last one was worker (127.0.0.1), until " in line for line in last), "none without events"
     assert to_do == "    To do: Start a member."
     (found,) = (await cli("groups", "doctor", "old", "--json", status=1)).json
@@ -525,6 +525,28 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
     several = await cli("groups", "doctor", "old", "live", "read", "old", "--json", status=1)
     assert [each["group"] for each in several.json] == ["old"]
     assert (await cli("groups", "doctor", "live", "read")).out == "Nothing is wrong with 2 groups.\n"
+
+
+@pytest.mark.usefixtures("numbers")
+async def test_the_doctor_leaves_out_what_is_meant_so(cli: Cli) -> None:
+    """A topic that is empty most of the time, and a group that is not used any more."""
+    async with worker(cli, "old") as consumer:
+        await consumer.commit({TopicPartition("t", 0): 4})
+    await cli("topics", "create", "dead-letters")
+    async with Consumer("dead-letters", bootstrap_servers=cli.address, group_id="repair"):
+        for odd in ("empty_topic:repair", "empty_topic", "odd", "odd:r*", "finding:repair"):
+            left = await cli("groups", "doctor", "--ignore", odd, status=1)
+            assert [line.split("]")[0] for line in left.lines if "[" in line] == ["old  broken, certain [no_members"]
+            assert "1 finding ignored.\n" in left.err
+        left = await cli("groups", "doctor", "--ignore", "empty_topic:old", "--json", status=1)
+        assert [each["kind"] for each in left.json] == ["no_members", "empty_topic"]
+        assert "ignored" not in left.err
+        nothing = await cli("groups", "doctor", "--ignore", "no_members:o?d", "--ignore", "odd")
+        assert nothing.out == "Nothing else is wrong with 2 groups.\n"
+        assert "2 findings ignored.\n" in nothing.err
+        assert (await cli("groups", "doctor", "--ignore", "finding", "--json")).json == []
+    unknown = await cli("groups", "doctor", "--ignore", "no_member:old", status=2)
+    assert "'no_member' is not a finding, did you mean no_members?" in unknown.err
 
 
 async def test_the_doctor_examines_what_the_other_brokers_know(
