@@ -65,6 +65,7 @@ from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
 from barnabas_explain.rejoins import late_members
+from barnabas_explain.runs import Run
 from barnabas_explain.spelling import TOGETHER, speller
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
@@ -119,6 +120,8 @@ PATIENCE_MS: Final = 300_000
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
 _UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED, found.NO_COMMON_ASSIGNOR)
+#: The kind of the diagnosis of a group without members.
+NO_MEMBERS: Final = "no_members"
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
@@ -154,7 +157,7 @@ _MANY_WAITS: Final = 2
 _LONG_WAIT_MS: Final = 30_000
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
-    "no_members",
+    NO_MEMBERS,
     "left_out",
     "committed_in_turn",
     "no_topic",
@@ -356,7 +359,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     told = explain(past, since=since_ms)
     storms = _of_storm(present, past, told, now_ms)
     diagnoses = [
-        *_of_present(present, past),
+        *_of_present(present, past, now_ms),
         *_of_offsets(present, past, now_ms),
         *_of_losses(present, past, since_ms),
         *_of_outsiders(present, past, since_ms),
@@ -376,8 +379,8 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_never_joined(present.group, past, since_ms),
     ]
     kinds = {each.kind for each in diagnoses}
-    if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
-        diagnoses = [each for each in diagnoses if each.kind != "no_members"]
+    if NO_MEMBERS in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
+        diagnoses = [each for each in diagnoses if each.kind != NO_MEMBERS]
     if "commits_of_lost" in kinds:
         # It says why offsets of that member do not get on.
         diagnoses = [each for each in diagnoses if each.kind != "slow_member"]
@@ -546,7 +549,7 @@ def examine_missing(group: str, events: Iterable[GroupEvent], now_ms: int, since
 # What is wrong now
 
 
-def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
+def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     diagnoses: list[Diagnosis] = []
     group, readers = present.group, present.readers
     behind = sum(present.lags.values())
@@ -555,7 +558,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
         diagnoses.append(Diagnosis(group, "open_transaction", SICK, text, PROBABLE, remedy=remedy))
     if not readers:
         if behind and present.state == "Empty" and present.had_members:
-            diagnoses.append(_without_members(group, behind, events))
+            diagnoses.append(_without_members(group, behind, events, now_ms))
         return diagnoses + left_out(present, events)
     if present.state not in ("Stable", "Assigning", "Reconciling"):
         return diagnoses
@@ -641,7 +644,7 @@ def _each_topic_alone(present: Present) -> list[Diagnosis]:
     return [Diagnosis(present.group, "topics_apart", ODD, text, CERTAIN, remedy=remedy)]
 
 
-def _without_members(group: str, behind: int, events: Sequence[GroupEvent]) -> Diagnosis:
+def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_ms: int) -> Diagnosis:
     """A group whose last member is gone, and that has records to read: a client may read them without membership."""
     text = f"{group} has no members, and {words.count(behind, 'record')} to read"
     gone: Departure | None = None
@@ -659,9 +662,33 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent]) -> D
         else:
             text += f", in transactions of {outsider.transactional_id}."
             remedy = "Start a member, unless that client still reads, with assign() or as a member of another group."
-        return Diagnosis(group, "no_members", ODD, text, POSSIBLE, remedy=remedy)
+        return Diagnosis(group, NO_MEMBERS, ODD, text, POSSIBLE, remedy=remedy)
+    runs = found.find(events).runs
+    if gone is not None and runs and runs[-1].end is gone:
+        return _after_runs(group, f"{text}.", runs, now_ms)
     last = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
-    return Diagnosis(group, "no_members", BROKEN, f"{text}.", CERTAIN, last, "Start a member.")
+    return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, last, "Start a member.")
+
+
+def _after_runs(group: str, text: str, runs: Sequence[Run], now_ms: int) -> Diagnosis:
+    """A group with records to read whose last member was alone, and stopped by itself: perhaps a scheduled job."""
+    last = runs[-1]
+    evidence = f"The last one was {last.end.name}: it was alone in the group for {ms(last.took_ms)}, and was closed at"
+    evidence += f" {words.moment(round(last.ended_at))}"
+    severity, sure = BROKEN, CERTAIN
+    remedy = (
+        "If its program should run all the time: start it, and look what stops it. If it is a job that runs now and"
+    )
+    if len(runs) == 1:
+        evidence += "."
+        remedy += " then: nothing, its next run reads them."
+    else:
+        pause = max(after.joined.time - before.ended_at for before, after in pairwise(runs))
+        evidence += f". It has run {words.times(len(runs))}, with pauses of up to {ms(pause)}."
+        remedy += " then: look whether the next run is late."
+        if now_ms - last.ended_at <= 2 * pause:
+            severity, sure = ODD, POSSIBLE
+    return Diagnosis(group, NO_MEMBERS, severity, text, sure, (evidence,), remedy)
 
 
 def left_out(present: Present, events: Iterable[GroupEvent]) -> list[Diagnosis]:

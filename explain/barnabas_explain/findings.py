@@ -14,7 +14,7 @@ What is inferred says "probably", and from what. An explanation that is wrong is
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf
 from shlex import quote
@@ -166,7 +166,6 @@ _WAS: Final = {
     LEFT_AND_JOINED: "it had polled too slowly, or unsubscribed",
     RESUBSCRIBED: "it had probably unsubscribed",
     STOPPED: "it had been stopped",
-    RESTARTED: "it was restarted",
     REMOVED: "another client had removed it",
     KILLED: "it had probably crashed or been killed",
     STATIC_AWAY: "it had been away for longer than its session",
@@ -269,6 +268,7 @@ class Findings:
         at_first: the same, of leaders that did so just after the first assignment that they made.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
             member id that it has had since.
+        runs: programs that were alone in the group for an hour at most, and stopped by themselves, one after the other.
     """
 
     of_departures: dict[int, Finding] = field(default_factory=dict)
@@ -279,6 +279,7 @@ class Findings:
     follows_topic: set[int] = field(default_factory=set)
     at_first: set[int] = field(default_factory=set)
     firsts: dict[str | None, str | None] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
 
     def about(self, event: GroupEvent) -> Finding | None:
         """The finding about an event; None if there is none."""
@@ -310,9 +311,10 @@ class Findings:
         if before.kind == OVERLAPPING_RUNS:
             return Told(f"{event.name} joined: {_WAS[before.kind]}", before.remedy)
         after = "" if event.rejoined_ms is None else f" {ms(event.rejoined_ms)} after it was gone"
-        # Of a restart its end has said what to do.
-        remedy = None if before.kind == RESTARTED else before.remedy
-        return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", remedy)
+        if before.kind == RESTARTED:
+            # Its end has said what to do, and what it may have been otherwise.
+            return Told(f"{event.name} joined again{after}: {before.text.rpartition(': ')[2]}")
+        return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
 
 
 #: What to do about a program with another group.instance.id after each start.
@@ -1025,9 +1027,10 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     """Give the ends and joins of programs that were alone in the group, one after the other, the same finding."""
     seen = Runs()
     runs = [run for run in map(seen.add, events) if run is not None and run.took_ms <= _RUN_MS]
-    runs = [run for run in runs if _is_run(run, findings)]
+    runs = findings.runs = [run for run in runs if _is_run(run, findings)]
     sure = [run for run in runs if run.is_sure]
     if len(sure) < _LOOP_LIVES or _stands([run.end for run in runs]) or not _all_advance(sure):
+        _find_first_runs(events, findings)
         return
     finding = _of_runs(runs)
     ends = {id(findings.of_departures.get(id(run.end))) for run in runs}
@@ -1043,6 +1046,21 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     findings.of_departures.update(
         (id(event), finding) for event in away if isinstance(event, MemberAway) or event.connection == "closed"
     )
+
+
+def _find_first_runs(events: Iterable[GroupEvent], findings: Findings) -> None:
+    """Say of restarts of a program that was alone in the group that they may be the first runs of a scheduled job."""
+    alone = {id(run.end): run for run in findings.runs}
+    ends = {id(findings.of_departures[key]): run for key, run in alone.items() if key in findings.of_departures}
+    for join in events:
+        before = findings.of_joins.get(id(join))
+        run = None if before is None else ends.get(id(before))
+        if before is None or run is None or before.kind != RESTARTED or join.time - run.joined.time < _SCHEDULE_MS:
+            continue
+        text = f"{before.text}, or it is a job that runs now and then"
+        remedy = "It was alone in the group, so that no other member waited. If it should run on: look what stops it."
+        finding = replace(before, text=text, remedy=remedy, sure=POSSIBLE)
+        findings.of_departures[id(run.end)] = findings.of_joins[id(join)] = finding
 
 
 class _Round(NamedTuple):

@@ -18,7 +18,7 @@ from shlex import quote
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import Departure, GroupEvent, MemberJoined
-from barnabas_explain.doctor import ODD, SICK, Diagnosis, Present
+from barnabas_explain.doctor import NO_MEMBERS, ODD, SICK, Diagnosis, Present
 from barnabas_explain.findings import PROBABLE, is_default
 from barnabas_explain.words import count, listed, moment, ms
 
@@ -28,8 +28,6 @@ TWO_SPELLINGS: Final = "two_spellings"
 RENAMED: Final = "renamed"
 #: The kinds of diagnoses that come from the ids of several groups.
 OF_IDS: Final = (NEW_GROUP_ID, TWO_SPELLINGS, RENAMED)
-#: The kind of the diagnoses of single groups that it replaces.
-_REPLACES: Final = "no_members"
 #: So many groups show it.
 _GROUPS: Final = 3
 #: A UUID, hexadecimal digits with a number among them, or a number or time, at the end of a name.
@@ -289,4 +287,4 @@ def with_together(diagnoses: Sequence[Diagnosis], found: Mapping[str, Diagnosis]
         diagnoses: of one group or several.
         found: as of :func:`together`.
     """
-    return [each for each in diagnoses if each.kind != _REPLACES or each.group not in found]
+    return [each for each in diagnoses if each.kind != NO_MEMBERS or each.group not in found]

@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
+    MemberLeft,
     MemberReconnected,
     OffsetsAltered,
     OffsetsStable,
@@ -50,7 +51,7 @@ from barnabas_explain.doctor import (
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member, Partition
 from barnabas_explain.records import EventRecord
-from barnabas_explain.words import Told, clock
+from barnabas_explain.words import Told, clock, moment
 from tests.explain.reading import read
 from tests.explain.test_findings import (
     OPEN,
@@ -390,6 +391,35 @@ def test_a_job_that_is_alone_in_its_group_and_comes_again_is_healthy() -> None:
     assert told(between, *rounds(10, 60, 110, 160)) == []
     waited = runs(*range(100, 190, 10), unread=[["t", 0]], offset=42)
     assert [each.kind for each in told(HEALTHY, *waited)] == ["storm"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "later", "severity", "evidence", "remedy"),
+    [
+        ((100,), 60, "broken", ".", "nothing, its next run reads them."),
+        (
+            (100, 400),
+            60,
+            "odd",
+            ". It has run twice, with pauses of up to 4 min.",
+            "look whether the next run is late.",
+        ),
+        ((100, 400), 900, "broken", ". It has run twice, with pauses of up to 4 min.", "look whether the next run is"),
+        ((100, 400, 700), 900, "broken", ". It has run 3 times, with pauses of up to 4 min.", "look whether the next"),
+    ],
+)
+def test_a_program_that_was_alone_for_a_short_time_is_perhaps_a_job(
+    starts: tuple[int, ...], later: int, severity: str, evidence: str, remedy: str
+) -> None:
+    events = read(runs(*starts, took=40))
+    (left,) = [each for each in events if isinstance(each, MemberLeft)][-1:]
+    between = present(state="Empty", lags={("t", 0): 7})
+    (found,) = examine(between, events, left.time + later * 1_000, 0)
+    assert (found.text, found.as_data()["severity"]) == ("g has no members, and 7 records to read.", severity)
+    alone = f"The last one was c (h): it was alone in the group for 40 s, and was closed at {moment(left.time)}"
+    assert found.evidence == (f"{alone}{evidence}",)
+    assert (found.remedy or "").startswith("If its program should run all the time: start it, and look what stops it.")
+    assert f"If it is a job that runs now and then: {remedy}" in (found.remedy or "")
 
 
 def test_a_job_that_commits_nothing_reads_everything_again() -> None:

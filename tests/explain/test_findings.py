@@ -769,6 +769,21 @@ def test_a_program_that_is_alone_and_starts_again_is_not_restarted() -> None:
     assert "joined again" not in told.text
 
 
+def test_the_first_runs_of_a_program_that_is_alone_are_perhaps_those_of_a_job() -> None:
+    _, left, again, _ = explain(read(runs(100, 400)))
+    assert left.text == (
+        "Generation 2: c (h) left and closed its connection, and came back 5 min later on another one: it was"
+        " restarted, or it is a job that runs now and then."
+    )
+    assert (left.remedy or "").startswith("It was alone in the group, so that no other member waited. If it should")
+    assert again.text == "Generation 4: c (h) joined again: it was restarted, or it is a job that runs now and then."
+    finding = find(events := read(runs(100, 400)))
+    assert [each.end for each in finding.runs] == [each for each in events if isinstance(each, MemberLeft)]
+    # No schedule starts a job so soon.
+    *_, again, _ = explain(read(runs(100, 130)))
+    assert again.text == "Generation 4: c (h) joined again: it was restarted."
+
+
 def test_a_program_that_is_alone_and_stops_at_a_record_each_time_is_a_restart_loop() -> None:
     events = read(runs(100, 110, 120, unread=[["t", 0]], offset=42))
     finding = find(events).about(events[-4])

@@ -15,7 +15,15 @@ from barnabas_client.cli.command import Command, add_since, checked
 from barnabas_client.cli.failures import DONE, FAILED, USAGE
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.history.located import locate
-from barnabas_client.history.present import events, like, observed, of_all_brokers, successors
+from barnabas_client.history.present import (
+    events,
+    is_absent,
+    like,
+    observed,
+    of_all_brokers,
+    successors,
+    without_members,
+)
 from barnabas_explain.doctor import (
     OF_EVENTS,
     OF_NOW,
@@ -91,6 +99,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     since = now - SINCE_MS if arguments.since is None else arguments.since.ms(now)
     diagnoses: list[Diagnosis] = []
     signs: list[Sign] = []
+    absent: dict[str, Present] = {}
     early: list[int] = []
     failed = False
     given: list[str] = list(dict.fromkeys(arguments.group))
@@ -131,7 +140,10 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                 found = examine(known, past, now, since)
                 found = await of_all_brokers(admin, clients.connect(arguments), found, past, since)
                 joined = too_early(known, past, now, patience_ms)
-                diagnoses += found
+                if is_absent(found):
+                    absent[group.group_id] = known
+                else:
+                    diagnoses += found
                 if joined is not None and not found:
                     early.append(joined)
                 if (of_group := sign(known, past)) is not None:
@@ -146,6 +158,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                 failed = True
                 output.error(for_command_line(error))
             output.check()
+        diagnoses += await without_members(admin, clients.connect(arguments), absent, now, since)
         for name in given if any(isinstance(each, Spelling) for each in signs) else ():
             signs += [each for each in await like(admin, name) if each not in signs]
         signs += await successors(admin, clients.connect(arguments), signs, None if given else described)

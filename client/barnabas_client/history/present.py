@@ -1,7 +1,7 @@
 """Groups as they are now, and their events, for `barnabas groups doctor`, `explain` and :mod:`barnabas.explain`."""
 
 import time
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -10,6 +10,7 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, OffsetSpec
 from barnabas_client.history.located import locate, transaction_events
 from barnabas_client.history.ports import Connect
+from barnabas_client.history.reading import read
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.history.view import GroupView, Row, look, waiting
 from barnabas_client.structs import TopicPartition
@@ -17,6 +18,7 @@ from barnabas_explain import transactions
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.doctor import (
     MOST_MARKERS,
+    NO_MEMBERS,
     SINCE_MS,
     Diagnosis,
     Present,
@@ -85,10 +87,48 @@ async def examined(
     except KafkaError:
         return Examination(examine_past(group, past, now, since))
     diagnoses = await of_all_brokers(admin, connect, examine(known, past, now, since), past, since)
+    if since_ms is not None and is_absent(diagnoses):
+        diagnoses = await without_members(admin, connect, {group: known}, now, since)
     of_several = together(signs).get(group)
     if of_several is not None:
         diagnoses = [*with_together(diagnoses, {group: of_several}), of_several]
     return Examination(diagnoses, known.markers)
+
+
+def is_absent(diagnoses: Iterable[Diagnosis]) -> bool:
+    """Whether a group has no members, and records to read."""
+    return any(each.kind == NO_MEMBERS for each in diagnoses)
+
+
+async def without_members(
+    admin: Admin, connect: Connect, groups: Mapping[str, Present], now_ms: int, since_ms: int
+) -> list[Diagnosis]:
+    """Find out what is wrong with groups that have no members, from all of their events.
+
+    A job that runs once an hour, or once a day, is known as one only from its earlier runs.
+
+    Args:
+        admin: of their brokers.
+        connect: creates consumers of the cluster.
+        groups: the groups as they are now, by id.
+        now_ms: the time, in ms since 1970.
+        since_ms: what happened earlier is no finding of its own, in ms since 1970.
+
+    Raises:
+        KafkaError: the events cannot be read.
+    """
+    found = {group.encode(): Newest() for group in groups}
+    where = await locate(admin, groups, 0) if groups else []
+    ends = {one.partition: one.end for one in where}
+    async for records in read(connect, {one.partition: one.start for one in where}, ends):
+        for record in records:
+            if record.value is not None and record.key in found:
+                found[record.key].add([record.value])
+    diagnoses: list[Diagnosis] = []
+    for group, known in groups.items():
+        past = map(decode_event, found[group.encode()].values())
+        diagnoses += examine(known, filter(None, past), now_ms, since_ms)
+    return diagnoses
 
 
 async def of_all_brokers(
