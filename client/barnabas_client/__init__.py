@@ -43,7 +43,6 @@ from barnabas_client.structs import (
 )
 from barnabas_client.token_files import FileTokenProvider
 from barnabas_client.tokens import AbstractTokenProvider, TokenProvider
-from barnabas_protocol.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from barnabas_client.admin.acls import AclBinding, AclBindingFilter, AclResult
@@ -98,6 +97,7 @@ if TYPE_CHECKING:
     from barnabas_client.shares.consumer import ShareConsumer
     from barnabas_client.shares.records import ShareRecord
     from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
+    from barnabas_protocol.scram import ScramMechanism
 
 __all__ = [
     "AbstractTokenProvider",

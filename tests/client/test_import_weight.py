@@ -22,6 +22,7 @@ HEAVY = {
     "barnabas_client.admin",
     "barnabas_client.cli",
     "barnabas_client.consumer.parallel.runner",
+    "barnabas_client.network.login",
     "barnabas_client.producer",
     "barnabas_client.sync",
     "barnabas_explain",
@@ -29,6 +30,8 @@ HEAVY = {
     "barnabas_protocol.apis",
     "barnabas_protocol.messages.create_topics",
     "barnabas_protocol.messages.produce",
+    "barnabas_protocol.sasl",
+    "barnabas_protocol.scram",
 }
 
 

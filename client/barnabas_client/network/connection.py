@@ -11,14 +11,14 @@ on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`. It does 
 
 import asyncio
 import math
-import secrets
 import ssl
 import struct
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
 from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
 from barnabas_client.tasks import reject, resolve
 from barnabas_client.tokens import Login
@@ -27,11 +27,7 @@ from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaE
 from barnabas_protocol.exchange import Exchange
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.sasl import Exchange as SaslExchange
-from barnabas_protocol.sasl import SaslError, bearer, exchange
 from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.version import VERSION
 from barnabas_protocol.wire import Buffer
@@ -48,7 +44,7 @@ _CORRELATION_ID_AT: Final = 8  # after size, key and version
 _CORRELATION_ID_SIZE: Final = 4
 #: The largest response to ApiVersions in bytes that is kept decoded; one with 66 APIs and features has 616.
 _KEPT_SIZE: Final = 4096
-_OF_LOGIN: Final = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
+_OF_LOGIN: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 #: The parts of a session after which a connection logs in again: when nothing is in flight, and in any case.
 _RENEW: Final = 0.85
@@ -384,53 +380,11 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = response.ranges
 
     async def _log_in(self, login: Login, timeout: float) -> None:
-        """Prove to the broker who this client is.
-
-        Raises:
-            AuthenticationFailedError: the broker does not accept it, or does not know the password itself.
-            KafkaConnectionError: there is no token.
-        """
-        where, mechanism = f"{self.host}:{self.port}", login.mechanism
-        # Before the handshake, because the broker does not wait long for what follows it.
-        messages = await _messages(login, where)
-        # After version 0, messages have no header.
-        if SaslHandshakeRequest.API_KEY not in self.versions or self.versions[SaslHandshakeRequest.API_KEY].high < 1:
-            raise AuthenticationFailedError(
-                f"{where} has no SASL. To do: use a newer broker, or another listener of it"
-            )
-        chosen = await self.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, timeout=timeout)
-        if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            served = ", ".join(chosen.mechanisms) or "none"
-            raise AuthenticationFailedError(
-                f"{where} does not serve the mechanism {mechanism}, only {served}. To do: give another sasl_mechanism"
-            )
-        if chosen.error_code != ErrorCode.NONE:
-            raise AuthenticationFailedError(
-                f"{where} does not take logins ({ErrorCode.of(chosen.error_code).name}). To do: connect to a listener "
-                "with SASL, or without a login"
-            )
-        try:
-            message = next(messages)
-            while True:
-                request, began = SaslAuthenticateRequest(auth_bytes=message), self._loop.time()
-                answer = await self.ask(request, SaslAuthenticateResponse, timeout=timeout)
-                if answer.error_code != ErrorCode.NONE:
-                    reason = answer.error_message or ErrorCode.of(answer.error_code).name
-                    who, check = f"user {login.user!r}", "sasl_plain_username and sasl_plain_password"
-                    if login.tokens is not None:
-                        who, check = "token", "sasl_oauth_token_provider, and what the broker expects of a token"
-                    raise AuthenticationFailedError(
-                        f"{where} does not accept the {who}: {reason}. To do: check {check}"
-                    )
-                lifetime = answer.session_lifetime_ms / 1000 or math.inf
-                self._renew_at = began + max(lifetime * _RENEW, _LEAST)
-                self._renew_by = began + max(lifetime * _RENEW_NOW, _LEAST)
-                message = messages.send(bytes(answer.auth_bytes))
-        except StopIteration:
-            pass  # the broker has accepted
-        except SaslError as error:
-            remedy = "the broker" if login.tokens is None else "sasl_oauth_token_provider"
-            raise AuthenticationFailedError(f"the login at {where} failed: {error}. To do: check {remedy}") from error
+        # Imported here: most programs do not log in.
+        log_in = import_module("barnabas_client.network.login").log_in
+        began, lifetime = await log_in(self, login, timeout)
+        self._renew_at = began + max(lifetime * _RENEW, _LEAST)
+        self._renew_by = began + max(lifetime * _RENEW_NOW, _LEAST)
 
     def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
         """Request the API versions without waiting; requests before the response use the `known` ones."""
@@ -469,25 +423,6 @@ class Connection(asyncio.BufferedProtocol):
         if asked.timer is not None:
             asked.timer.cancel()
         reject(asked.future, self._error())
-
-
-async def _messages(login: Login, where: str) -> SaslExchange:
-    """Create the exchange of messages of a login.
-
-    Raises:
-        KafkaConnectionError: there is no token now. It is tried again, as with a broker that does not answer.
-    """
-    if login.tokens is None:
-        return exchange(login.mechanism, login.user, login.password, nonce=partial(secrets.token_urlsafe, 24))
-    try:
-        token = await login.tokens.token()
-        extensions: Mapping[str, str] = getattr(login.tokens, "extensions", dict)()
-        return bearer(token, extensions or {})
-    except Exception as error:
-        # A provider may ask another server, and fail in any way.
-        raise KafkaConnectionError(
-            f"no login at {where}: sasl_oauth_token_provider gives no token, {type(error).__name__}: {error}"
-        ) from error
 
 
 def api_versions_request() -> ApiVersionsRequest:
