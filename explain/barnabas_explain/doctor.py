@@ -1002,9 +1002,12 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     """Members that do not get on, or read without committing, as far as that is still so."""
     newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted | NothingFetched] = {}
     refused: dict[str | None, CommitsRefused] = {}
+    of_positions: dict[tuple[str | None, Position], OffsetsStuck] = {}
     for event in completed(events):
         if isinstance(event, CommitsRefused):
             refused[event.member.member_id] = event
+        if isinstance(event, OffsetsStuck):
+            of_positions |= dict.fromkeys(((event.member.member_id, each) for each in event.positions), event)
         if isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
@@ -1041,7 +1044,9 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                     Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time, event=event)
                 )
             continue
-        stuck = _standing(present, event)
+        # The newest event about an offset counts.
+        member_id = event.member.member_id
+        stuck = tuple(each for each in _standing(present, event) if of_positions[member_id, each] is event)
         if not stuck:
             continue
         if event.is_last_record:

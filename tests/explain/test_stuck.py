@@ -39,6 +39,13 @@ def stuck(at: int = 199_000, **data: Any) -> EventRecord:
 STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 9}, lags={("t", 0): 15, ("t", 1): 1})
 
 
+def test_an_offset_that_was_reported_with_others_and_again_alone_is_one_finding() -> None:
+    both = stuck(150_000, positions=[["t", 0, 5], ["t", 1, 9]], records=16, stood_ms=300_000)
+    moved = replace(STILL, committed={("t", 0): 5, ("t", 1): 10})
+    (found,) = told(moved, both, stuck(199_000))
+    assert "has stood at 5 for 6 min" in found.text
+
+
 @pytest.mark.parametrize(
     ("data", "kind", "severity", "text", "remedy"),
     [
