@@ -392,7 +392,7 @@ class BrokerServer:
         await asyncio.gather(
             self.server.stop(GRACE_SECONDS), self.services.queues.close(), self._parts.coordinators.close()
         )
-        await self._parts.coordinators.peers.close()
+        await self._parts.coordinators.disconnect()
 
     def _say_that_it_stops(self) -> None:
         self.services.conditions.stopping = True

@@ -61,6 +61,7 @@ class Coordinators(NamedTuple):
         share_partitions: loads and unloads its partitions.
         persister: reads and writes the state of share partitions, here or on another broker.
         peers: the other brokers, to which coordinators send requests.
+        fetch_peers: the other brokers, with connections for what brokers see of Fetches.
     """
 
     groups: GroupCoordinator
@@ -71,6 +72,7 @@ class Coordinators(NamedTuple):
     share_partitions: CoordinatorPartitions
     persister: SharePersister
     peers: BrokerConnections
+    fetch_peers: BrokerConnections
 
     def image_changed(self, image: Image, events: Sequence[Event]) -> None:
         """Take the topics and the configuration of groups from the image; load and unload partitions."""
@@ -110,6 +112,11 @@ class Coordinators(NamedTuple):
     async def close(self) -> None:
         """Answer the requests that are deferred, and end what is running."""
         await asyncio.gather(self.groups.close(), self.transactions.close(), self.shares.close())
+
+    async def disconnect(self) -> None:
+        """Close the connections to other brokers."""
+        await self.peers.close()
+        await self.fetch_peers.close()
 
 
 def open_coordinators(
@@ -168,6 +175,8 @@ def open_coordinators(
         return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
 
     peers = BrokerConnections(client_id_of_coordinator(node_id), address, security)
+    # Connections of their own: a request that is given up ends its connection, on which markers of transactions wait.
+    fetch_peers = BrokerConnections(client_id_of_coordinator(node_id), address, security)
     shares = ShareCoordinator(
         config,
         CoordinatorTopicLog(SHARE_GROUPS_TOPIC, replicas, clock.wall_ms),
@@ -193,7 +202,7 @@ def open_coordinators(
         regexes=regexes,
         logs=ConsumedLogs(replicas),
         timed_out=timed_out,
-        others=OtherCoordinators(others, peers),
+        others=OtherCoordinators(others, fetch_peers),
     )
     transactions = TransactionCoordinator(
         config,
@@ -218,6 +227,7 @@ def open_coordinators(
         CoordinatorPartitions(SHARE_GROUPS_TOPIC, shares.runtime, replicas, cluster.may_serve),
         persister,
         peers,
+        fetch_peers,
     )
 
 

@@ -35,6 +35,7 @@ CLOSING = [
     (TransactionCoordinator, "close"),
     (ShareCoordinator, "close"),
     (BrokerConnections, "close"),
+    (BrokerConnections, "close"),
     (Endpoint, "stop"),
     (LocalStore, "close"),
     (LogDirectory, "close"),
@@ -80,9 +81,9 @@ async def test_a_stop_closes_everything_in_reverse_and_once(tmp_path: Path, clos
     [
         (LogDirectory, "open", 0),
         (LocalStore, "load", 2),
-        (ReplicaManager, "start", 9),
-        (Endpoint, "start", 12),
-        (SocketServer, "listen", 13),
+        (ReplicaManager, "start", 10),
+        (Endpoint, "start", 13),
+        (SocketServer, "listen", 14),
     ],
 )
 async def test_a_start_that_fails_closes_what_it_has_opened(
