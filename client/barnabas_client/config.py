@@ -1,10 +1,12 @@
 """Settings of the client and their defaults, checked once when an object is made.
 
 `Consumer`, `Producer` and `Admin` take them as keyword arguments, whose docstrings describe them, and keep them as one
-of these frozen classes, which the rest of the client reads. The defaults are stated here only: the signatures refer to
-them (``ConsumerConfig.session_timeout_ms``), which is why these classes have no slots. Names and units are aiokafka's.
-A value of the wrong type is a `TypeError`, one out of range a `ValueError`; both name the setting, the value and what
-would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``, ``ProducerConfig.java``.
+of these frozen classes, which the rest of the client reads. Those of producers and share consumers are in
+:mod:`barnabas_client.producer.config` and :mod:`barnabas_client.shares.config`, which a consumer does not import. The
+defaults are stated in these classes only: the signatures refer to them (``ConsumerConfig.session_timeout_ms``), which
+is why they have no slots. Names and units are aiokafka's. A value of the wrong type is a `TypeError`, one out of range
+a `ValueError`; both name the setting, the value and what would be right. Sources: aiokafka's constructors;
+``ConsumerConfig.java``, ``ProducerConfig.java``.
 """
 
 import os
@@ -25,7 +27,6 @@ from barnabas_client.assignors import (
 )
 from barnabas_client.serialization import SerializationContext
 from barnabas_client.tokens import Login, TokenProvider
-from barnabas_protocol.records import Codec
 from barnabas_protocol.wire import Buffer
 
 DEFAULT_PORT: Final = 9092
@@ -108,24 +109,28 @@ def default_client_id(kind: str = "") -> str:
     return name if number == 1 else f"{name}-{number}"
 
 
-def _integer(name: str, value: object, least: int) -> None:
+def check_integer(name: str, value: object, least: int) -> None:
+    """Refuse the value of a setting that is not an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {value!r}: give an integer")
     if value < least:
         raise ValueError(f"{name} is {value}: give at least {least}")
 
 
-def _flag(name: str, value: object) -> None:
+def check_flag(name: str, value: object) -> None:
+    """Refuse the value of a setting that is neither True nor False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}: give True or False")
 
 
-def _one_of(name: str, value: object, allowed: Sequence[object]) -> None:
+def check_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
+    """Refuse the value of a setting that is none of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}: give one of {', '.join(repr(one) for one in allowed)}")
 
 
-def _callable_or_none(name: str, value: object) -> None:
+def check_callable_or_none(name: str, value: object) -> None:
+    """Refuse the value of a setting that is neither a function nor None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} is {value!r}: give a function")
 
@@ -157,9 +162,9 @@ class ClientConfig:
         if not isinstance(self.client_id, str):
             raise TypeError(f"client_id is {self.client_id!r}: give a string")
         for name, least in _CLIENT_INTEGERS:
-            _integer(name, getattr(self, name), least)
-        _one_of("security_protocol", self.security_protocol, get_args(SecurityProtocol))
-        _flag("ssl_check_hostname", self.ssl_check_hostname)
+            check_integer(name, getattr(self, name), least)
+        check_one_of("security_protocol", self.security_protocol, get_args(SecurityProtocol))
+        check_flag("ssl_check_hostname", self.ssl_check_hostname)
         given = [name for name in TLS_SETTINGS if getattr(self, name) != getattr(ClientConfig, name)]
         if given and self.security_protocol not in ("SSL", "SASL_SSL"):
             raise ValueError(
@@ -174,7 +179,7 @@ class ClientConfig:
         self.tls  # noqa: B018
 
     def _check_login(self) -> None:
-        _one_of("sasl_mechanism", self.sasl_mechanism, get_args(SaslMechanism))
+        check_one_of("sasl_mechanism", self.sasl_mechanism, get_args(SaslMechanism))
         given = (self.sasl_plain_username, self.sasl_plain_password)
         provider = self.sasl_oauth_token_provider
         if provider is not None and not callable(getattr(provider, "token", None)):
@@ -297,11 +302,11 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         for name, least in _CONSUMER_INTEGERS:
-            _integer(name, getattr(self, name), least)
+            check_integer(name, getattr(self, name), least)
         for name in ("enable_auto_commit", "check_crcs", "exclude_internal_topics"):
-            _flag(name, getattr(self, name))
+            check_flag(name, getattr(self, name))
         if self.rebalance_timeout_ms is not None:
-            _integer("rebalance_timeout_ms", self.rebalance_timeout_ms, 1)
+            check_integer("rebalance_timeout_ms", self.rebalance_timeout_ms, 1)
         for name in ("group_id", "group_instance_id"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
@@ -310,10 +315,10 @@ class ConsumerConfig:
                 raise ValueError(f"{name} has {len(value)} characters: give at most {MAX_NAME_SIZE} bytes")
         if self.group_instance_id is not None and self.group_id is None:
             raise ValueError("group_instance_id is given without group_id: give both")
-        _one_of("auto_offset_reset", self.auto_offset_reset, get_args(AutoOffsetReset))
-        _one_of("isolation_level", self.isolation_level, get_args(IsolationLevel))
-        _callable_or_none("key_deserializer", self.key_deserializer)
-        _callable_or_none("value_deserializer", self.value_deserializer)
+        check_one_of("auto_offset_reset", self.auto_offset_reset, get_args(AutoOffsetReset))
+        check_one_of("isolation_level", self.isolation_level, get_args(IsolationLevel))
+        check_callable_or_none("key_deserializer", self.key_deserializer)
+        check_callable_or_none("value_deserializer", self.value_deserializer)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms {self.heartbeat_interval_ms} is not below session_timeout_ms "
@@ -325,7 +330,7 @@ class ConsumerConfig:
 
     def _check_protocol(self) -> None:
         """As Kafka's consumer, refuse settings that the chosen group protocol does not have."""
-        _one_of("group_protocol", self.group_protocol, get_args(GroupProtocol))
+        check_one_of("group_protocol", self.group_protocol, get_args(GroupProtocol))
         assignor = self.group_remote_assignor
         if assignor is not None and (not isinstance(assignor, str) or not assignor):
             raise ValueError(f"group_remote_assignor is {assignor!r}: give a name, such as 'uniform', or None")
@@ -360,38 +365,6 @@ class ConsumerConfig:
     def read_committed(self) -> bool:
         """Whether records of open and aborted transactions are left out."""
         return self.isolation_level == "read_committed"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ShareConsumerConfig:
-    """The settings of a :class:`~barnabas_client.shares.consumer.ShareConsumer`, which describes them."""
-
-    group_id: str
-    share_acknowledgement_mode: ShareAcknowledgementMode = "implicit"
-    share_acquire_mode: ShareAcquireMode = "batch_optimized"
-    max_poll_records: int = 500
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
-    check_crcs: bool = True
-    client_rack: str = ""
-    key_deserializer: Callable[..., Any] | None = None
-    value_deserializer: Callable[..., Any] | None = None
-    close_timeout_ms: int = 10_000
-
-    def __post_init__(self) -> None:
-        for name, least in _CONSUMER_INTEGERS:
-            if hasattr(self, name):
-                _integer(name, getattr(self, name), least)
-        _flag("check_crcs", self.check_crcs)
-        if not isinstance(self.group_id, str) or not self.group_id:
-            raise ValueError(f"group_id is {self.group_id!r}: give the name of the share group")
-        if len(self.group_id.encode(errors="replace")) > MAX_NAME_SIZE:
-            raise ValueError(f"group_id has {len(self.group_id)} characters: give at most {MAX_NAME_SIZE} bytes")
-        _one_of("share_acknowledgement_mode", self.share_acknowledgement_mode, get_args(ShareAcknowledgementMode))
-        _one_of("share_acquire_mode", self.share_acquire_mode, get_args(ShareAcquireMode))
-        _callable_or_none("key_deserializer", self.key_deserializer)
-        _callable_or_none("value_deserializer", self.value_deserializer)
 
 
 class ConnectionSettings(TypedDict, total=False):
@@ -522,73 +495,4 @@ _CONSUMER_INTEGERS: Final = (
     ("fetch_max_wait_ms", 0),
     ("max_partition_fetch_bytes", 1),
     ("close_timeout_ms", 0),
-)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ProducerConfig:
-    """The settings of a :class:`~barnabas_client.producer.producer.Producer`, which describes them."""
-
-    acks: Acks | None = None
-    enable_idempotence: bool | None = None
-    compression_type: Compression | None = None
-    batch_size: int = 16_384
-    linger_ms: int = 0
-    max_request_size: int = 1_048_576
-    buffer_memory: int = 33_554_432
-    max_block_ms: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    close_timeout_ms: int = 10_000
-    partitioner: Partitioner | None = None
-    transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
-    key_serializer: Callable[..., Any] | None = None
-    value_serializer: Callable[..., Any] | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in _PRODUCER_INTEGERS:
-            _integer(name, getattr(self, name), least)
-        if self.acks is not None:
-            _one_of("acks", self.acks, get_args(Acks))
-        if self.enable_idempotence and self.required_acks != -1:
-            raise ValueError(f'enable_idempotence is on with acks={self.acks!r}: give acks="all" or switch it off')
-        if self.transactional_id is not None:
-            if not isinstance(self.transactional_id, str) or not self.transactional_id:
-                raise ValueError(f"transactional_id is {self.transactional_id!r}: give a name, or None")
-            if len(self.transactional_id.encode(errors="replace")) > MAX_NAME_SIZE:
-                size = len(self.transactional_id)
-                raise ValueError(f"transactional_id has {size} characters: give at most {MAX_NAME_SIZE} bytes")
-            if not self.idempotent:
-                raise ValueError(
-                    'transactional_id is given without idempotence: give acks="all", and leave enable_idempotence on'
-                )
-        _one_of("compression_type", self.compression_type, (None, *get_args(Compression)))
-        for name in ("partitioner", "key_serializer", "value_serializer"):
-            _callable_or_none(name, getattr(self, name))
-
-    @property
-    def required_acks(self) -> int:
-        """`acks` as in a Produce request: -1, 0 or 1."""
-        return self.acks if isinstance(self.acks, int) else -1
-
-    @property
-    def idempotent(self) -> bool:
-        """Whether batches carry a producer id and sequence numbers."""
-        return self.required_acks == -1 if self.enable_idempotence is None else self.enable_idempotence
-
-    @property
-    def codec(self) -> Codec:
-        """`compression_type` as a codec."""
-        return Codec.of(self.compression_type or "none")
-
-
-_PRODUCER_INTEGERS: Final = (
-    ("batch_size", 1),
-    ("linger_ms", 0),
-    ("max_request_size", 1),
-    ("buffer_memory", 1),
-    ("max_block_ms", 0),
-    ("delivery_timeout_ms", 1),
-    ("close_timeout_ms", 0),
-    ("transaction_timeout_ms", 1),
 )

@@ -9,7 +9,8 @@ import pytest
 
 from barnabas_client import Admin, Consumer, Producer
 from barnabas_client.assignors import RangeAssignor, RebalanceProtocol, RoundRobinAssignor
-from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig, common_protocols, parse_servers
+from barnabas_client.config import ClientConfig, ConsumerConfig, common_protocols, parse_servers
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_protocol.records import Codec
 from tests.certificates import Authority
 

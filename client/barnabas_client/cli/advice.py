@@ -7,7 +7,8 @@ import re
 from dataclasses import fields
 from typing import Final
 
-from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from barnabas_client.config import ClientConfig, ConsumerConfig
+from barnabas_client.producer.config import ProducerConfig
 
 #: The options that set a setting, or the time that a setting follows from.
 OPTIONS: Final = {

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from barnabas_client.config import ProducerConfig
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.producer.delivery import Delivery
 from barnabas_client.producer.measure import OVERHEAD, Headers
 from barnabas_client.structs import TopicPartition

@@ -23,7 +23,6 @@ from barnabas_client.config import (
     DEFAULT_SERVERS,
     ClientConfig,
     ContextSerializer,
-    ProducerConfig,
     ProducerSettings,
     Serializer,
     default_client_id,
@@ -46,6 +45,7 @@ from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.producer.accumulator import Accumulator, PartitionQueue
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.producer.measure import OVERHEAD, Headers
 from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.partitioner import partitions_of

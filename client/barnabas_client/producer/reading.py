@@ -5,7 +5,7 @@ from itertools import islice
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas_client.config import ProducerConfig
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, headers_size, is_bytes, record_size
 from barnabas_client.serialization import Conversion
 from barnabas_protocol.errors import KafkaError

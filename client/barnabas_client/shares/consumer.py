@@ -21,7 +21,6 @@ from barnabas_client.config import (
     ClientConfig,
     ContextDeserializer,
     Deserializer,
-    ShareConsumerConfig,
     ShareConsumerSettings,
     default_client_id,
     parse_servers,
@@ -36,6 +35,7 @@ from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.network import Network
+from barnabas_client.shares.config import ShareConsumerConfig
 from barnabas_client.shares.membership import ShareMembership
 from barnabas_client.shares.polls import SharePolls
 from barnabas_client.shares.records import ShareHandler, ShareRecord

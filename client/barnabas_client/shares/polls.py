@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Generic
 
-from barnabas_client.config import ShareAcquireMode, ShareConsumerConfig
+from barnabas_client.config import ShareAcquireMode
 from barnabas_client.errors import (
     CorruptRecordError,
     IllegalStateError,
@@ -24,6 +24,7 @@ from barnabas_client.membership.heartbeats import Partitions, TopicIdPartition
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.serialization import Conversion
+from barnabas_client.shares.config import ShareConsumerConfig
 from barnabas_client.shares.leader import Leader
 from barnabas_client.shares.membership import ShareMembership
 from barnabas_client.shares.records import AcquiredRow, Part, ShareRecord, acquired_rows, are_valid

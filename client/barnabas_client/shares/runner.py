@@ -15,13 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from barnabas_client.config import ClientConfig, ShareConsumerConfig
+from barnabas_client.config import ClientConfig
 from barnabas_client.consumer.parallel.config import HandlerConfig
 from barnabas_client.consumer.parallel.dead_letters import DeadLetters, dead_letters
 from barnabas_client.consumer.parallel.handlers import CannotRunError, Handlers
 from barnabas_client.errors import ConsumerStoppedError, IllegalStateError, WakeupError
 from barnabas_client.logs import logger
 from barnabas_client.network.retries import jitter
+from barnabas_client.shares.config import ShareConsumerConfig
 from barnabas_client.shares.records import ShareHandler, ShareRecord
 from barnabas_client.shares.session import Acknowledgement
 from barnabas_client.tasks import end

@@ -22,8 +22,9 @@ from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.commands import COMMAND_LINE
 from barnabas_client.cli.completion import walk
 from barnabas_client.cli.output import Output
-from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.logs import logger
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_pipeline.cli import COMMAND_LINE as PIPELINE
 from barnabas_protocol.records import iteration
 from tests.client.cli.conftest import PATIENCE, Cli

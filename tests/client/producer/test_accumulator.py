@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_client.config import Compression, ProducerConfig
+from barnabas_client.config import Compression
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.producer.measure import OVERHEAD
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.records import RecordColumns, check_crc, decode_records, read_header

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from barnabas_client.config import ClientConfig, ProducerConfig
+from barnabas_client.config import ClientConfig
 from barnabas_client.errors import (
     KafkaError,
     MessageSizeTooLargeError,
 )
 from barnabas_client.producer.accumulator import Accumulator
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.sender import Sender
 from barnabas_client.structs import TopicPartition

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_client.config import ProducerConfig
 from barnabas_client.errors import KafkaConnectionError
 from barnabas_client.producer.accumulator import Accumulator, ProducerBatch
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.producer.delivery import Delivery
 from barnabas_client.producer.receipts import BatchReceipt, Receipt, give_up
 from barnabas_client.structs import BatchMetadata, RecordMetadata, TopicPartition

@@ -1,0 +1,54 @@
+"""The settings of a share consumer, and their defaults; see :mod:`barnabas_client.config`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from barnabas_client.config import (
+    MAX_NAME_SIZE,
+    ShareAcknowledgementMode,
+    ShareAcquireMode,
+    check_callable_or_none,
+    check_flag,
+    check_integer,
+    check_one_of,
+)
+
+_INTEGERS: Final = (
+    ("max_poll_records", 1),
+    ("fetch_min_bytes", 0),
+    ("fetch_max_bytes", 1),
+    ("fetch_max_wait_ms", 0),
+    ("close_timeout_ms", 0),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShareConsumerConfig:
+    """The settings of a :class:`~barnabas_client.shares.consumer.ShareConsumer`, which describes them."""
+
+    group_id: str
+    share_acknowledgement_mode: ShareAcknowledgementMode = "implicit"
+    share_acquire_mode: ShareAcquireMode = "batch_optimized"
+    max_poll_records: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    check_crcs: bool = True
+    client_rack: str = ""
+    key_deserializer: Callable[..., Any] | None = None
+    value_deserializer: Callable[..., Any] | None = None
+    close_timeout_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, least in _INTEGERS:
+            check_integer(name, getattr(self, name), least)
+        check_flag("check_crcs", self.check_crcs)
+        if not isinstance(self.group_id, str) or not self.group_id:
+            raise ValueError(f"group_id is {self.group_id!r}: give the name of the share group")
+        if len(self.group_id.encode(errors="replace")) > MAX_NAME_SIZE:
+            raise ValueError(f"group_id has {len(self.group_id)} characters: give at most {MAX_NAME_SIZE} bytes")
+        check_one_of("share_acknowledgement_mode", self.share_acknowledgement_mode, get_args(ShareAcknowledgementMode))
+        check_one_of("share_acquire_mode", self.share_acquire_mode, get_args(ShareAcquireMode))
+        check_callable_or_none("key_deserializer", self.key_deserializer)
+        check_callable_or_none("value_deserializer", self.value_deserializer)
