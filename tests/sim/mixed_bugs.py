@@ -32,6 +32,11 @@ def an_upgrade_forgets_what_members_own() -> AbstractContextManager[Any]:
     return patch.object(ConsumerGroup, "upgrading", classmethod(wrong))
 
 
+def an_upgrade_leaves_what_a_downgrade_could_not_delete() -> AbstractContextManager[Any]:
+    """Members of before a downgrade that could not be appended come back with the next load."""
+    return patch.object(records, "named_in", lambda leftover: iter(()))
+
+
 def an_upgrade_answers_no_deferred_requests() -> AbstractContextManager[Any]:
     """JoinGroups and SyncGroups of the classic group wait for ever."""
 
@@ -104,6 +109,7 @@ BUGS: Final = named(
     partitions_are_given_away_before_they_are_revoked,
     an_upgrade_forgets_what_members_own,
     an_upgrade_answers_no_deferred_requests,
+    an_upgrade_leaves_what_a_downgrade_could_not_delete,
     heartbeats_do_not_ask_to_rejoin,
     sessions_of_classic_members_do_not_expire,
     a_downgrade_does_not_rebalance,

@@ -25,6 +25,7 @@ WITNESSES = {
     "a-member-that-leaves-bumps-no-epoch": 4,
     "an-upgrade-answers-no-deferred-requests": 20,
     "an-upgrade-forgets-what-members-own": 1,
+    "an-upgrade-leaves-what-a-downgrade-could-not-delete": 900592,
     "heartbeats-do-not-ask-to-rejoin": 7,
     "partitions-are-given-away-before-they-are-revoked": 4,
     "removed-members-keep-their-partitions": 8,

@@ -151,8 +151,11 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
                 work = 0
                 yield
     stable = group.state is ClassicGroupState.STABLE
-    steps = ConsumerGroup.upgrading(group.group_id, settings, group.generation, members, stable, version, now)
-    return (yield from steps)
+    return (
+        yield from ConsumerGroup.upgrading(
+            group.group_id, settings, group.generation, members, stable, version, group.leftover, now
+        )
+    )
 
 
 def _bytes_to_read(member: ClassicGroupMember) -> int:

@@ -203,9 +203,14 @@ class ClassicGroup:
         """Forget the members that have an id and have not joined."""
         self.members.pending.clear()
 
+    @property
+    def leftover(self) -> Sequence[CoordinatorRecord]:
+        """The records that delete the group of the other protocol that it was, if they are not in the log."""
+        return self._appends.preceding
+
     def tombstones(self) -> list[CoordinatorRecord]:
         """The records that delete the group; with those that delete the group of the other protocol that it was."""
-        return [*self._appends.preceding, (GroupMetadataKey(group=self.group_id), None)]
+        return [*self.leftover, (GroupMetadataKey(group=self.group_id), None)]
 
     # JoinGroup
 

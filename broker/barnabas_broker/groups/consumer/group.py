@@ -1409,6 +1409,7 @@ class ConsumerGroup:
         members: Iterable[ConsumerGroupMember],
         stable: bool,
         topics_version: int,
+        leftover: Iterable[CoordinatorRecord],
         now: float,
     ) -> Steps[Self]:
         """Make a group of the members of a classic group: each owns what it was assigned, and that is its target.
@@ -1423,6 +1424,7 @@ class ConsumerGroup:
             members: with their epoch and what they own.
             stable: whether the classic group had assigned partitions to all its members.
             topics_version: of the topic catalog in which the partitions of the members were looked up.
+            leftover: what deletes the group of this protocol that it was before, and is not in the log.
             now: the time.
         """
         group = cls(group_id, settings, now)
@@ -1444,6 +1446,12 @@ class ConsumerGroup:
         current = stable and topics_version == settings.topics.version
         group._assignment_due = not current or len(group._owners) < wanted
         keys = [(records.CLASSIC, "")]
+        # A member that is gone could be in the log: it would come back with the next load.
+        keys += [
+            each
+            for each in dict.fromkeys(records.named_in(leftover))
+            if each[0] == records.REGEX or each[1] not in group.members
+        ]
         if group.members:
             keys += [(records.MEMBER, member_id) for member_id in group.members]
             keys.append((records.EPOCH, ""))

@@ -179,6 +179,14 @@ def replay_record(groups: MutableMapping[str, ReplayedGroup], key: Any, value: D
         of_type[name] = value
 
 
+def named_in(records: Iterable[CoordinatorRecord]) -> Iterator[tuple[int, str]]:
+    """The types of records that are about members and regular expressions, with their names."""
+    for key, _ in records:
+        record_type, field = _KEYS.get(type(key), (0, None))
+        if field is not None:
+            yield record_type, getattr(key, field)
+
+
 def content_of(value: Data) -> Any:
     """The content of a record, as :meth:`ConsumerGroup.apply` takes it over."""
     match value:

@@ -626,6 +626,20 @@ async def test_a_downgrade_that_is_not_appended_is_repeated() -> None:
     assert isinstance(group_of(third), ClassicGroup)
 
 
+async def test_a_group_that_is_upgraded_again_after_its_downgrade_was_not_appended_has_no_member_of_before() -> None:
+    service, (a, b), modern = await mixed()
+    service.log.fail = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await modern.leave()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    service.log.fail = NONE
+    second = Modern(service, "d")
+    assert (await second.join()).error_code == NONE
+    assert modern.member_id == "c"
+    found = group_of(await started(service.log))
+    assert isinstance(found, ConsumerGroup)
+    assert sorted(found.members) == sorted([a.member_id, b.member_id, "d"])
+    assert "c" not in found.targets
+
+
 async def test_an_upgrade_that_is_not_appended_is_repeated() -> None:
     service = await started()
     a, b = await classic_group(service)
