@@ -34,7 +34,10 @@ _OF_FETCHES: Final = (
     "records are deleted before a member reads them, and its position falls back to latest",
 )
 #: Those that show only if the coordinator follows the leader.
-_OF_REPLICAS: Final = ("a member commits an offset after the end of the log",)
+_OF_REPLICAS: Final = (
+    "a member commits an offset after the end of the log",
+    "the first records of a partition come while the program restarts, and it goes on at latest",
+)
 _FOLLOWS, _HAS_NONE = "it follows the leaders", "it has no replica"
 
 

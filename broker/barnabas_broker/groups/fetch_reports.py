@@ -40,13 +40,15 @@ UNKNOWN: Final = -1
 #: Whether something is so, or is not known.
 _NUMBERS: Final = {None: UNKNOWN, False: 0, True: 1}
 #: Clients and partitions of one question.
-_STEP: Final = 200
+_STEP: Final = 100
 
 #: The kinds of notices, and for how many seconds one of a client and partition is not sent again.
 KINDS: Final = (
     ("out_of_range", 5.0),
     ("looked_up", 1.0),
     ("from_start", 1.0),
+    ("gets", 1.0),
+    ("begins_at_end", 1.0),
     ("waited", 5.0),
     ("denied", 60.0),
     ("throttled", 20.0),
@@ -291,9 +293,14 @@ class FetchNotices:
         self._sent = {kind: Lately[tuple[ClientAddress, Partition]](seconds, _MOST_NOTICES) for kind, seconds in KINDS}
         self._waiting: list[FetchNotice] = []
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there are other brokers."""
+        return self._others is not None and bool(self._others.all())
+
     def add(self, kind: str, client: ClientAddress, place: Partition, *numbers: int, text: str = "") -> None:
         """Send a notice, unless one of this kind was sent lately, or too many."""
-        if self._others is None or not self._others.all() or not self._sent[kind].add((client, place), self._now()):
+        if self._others is None or not self.has_others or not self._sent[kind].add((client, place), self._now()):
             return
         self._waiting.append(
             FetchNotice(

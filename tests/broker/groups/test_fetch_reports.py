@@ -25,6 +25,7 @@ from barnabas_explain.catalog import (
     FetchOutOfRange,
     LagGrows,
     MemberRewound,
+    MemberSkipped,
     OffsetsStuck,
     RecordsAborted,
 )
@@ -299,6 +300,33 @@ async def test_records_that_were_deleted_before_they_were_read() -> None:
     assert (went_on.position, went_on.reset) == (40, "latest")
 
 
+@pytest.mark.parametrize(
+    ("commits", "asks_at", "begins_at", "found"),
+    [(False, 20, 20, True), (False, 20, 5, False), (True, 20, 20, True), (True, 20, 3, False)],
+    ids=["it begins at the end", "it only looks up the end", "it seeks to the end", "it goes on"],
+)
+async def test_a_member_that_begins_at_the_end(commits: bool, asks_at: int, begins_at: int, found: bool) -> None:
+    said = []
+    for member in (await at_home(), await away()):
+        logs = member.service.logs
+        assert isinstance(logs, Logs)
+        await member.commits(0, 1)
+        await member.waits(90)
+        if commits:
+            await member.commits(3)
+        member.leave()
+        logs.written = [(member.service.wall + 1, 10)]
+        await member.waits(1)
+        await member.join()
+        await member.asks(0)
+        await member.waits(1)
+        member.fetches.looked_up(CLIENT, PLACE, asks_at, latest=True)
+        await member.goes_on(begins_at, begins_at)
+        said.append([(each.log_start, each.position, each.offset) for each in member.service.events_of(MemberSkipped)])
+    assert said[0] == said[1]
+    assert bool(said[1]) is found
+
+
 async def test_other_things_that_go_wrong_when_a_member_reads() -> None:
     member = await away()
     await member.commits(5)
@@ -321,7 +349,8 @@ async def test_what_no_group_reads_is_no_event(client_id: str) -> None:
     member.fetches.out_of_range(ClientAddress(client_id, "/127.0.0.1"), (topic, 0), 3, (15, 40))
     await member.waits(1)
     assert member.service.events_of(FetchOutOfRange) == []
-    assert [notice.topic for message in member.other.asked for notice in message.notices] == []
+    sent = {notice.kind for message in member.other.asked for notice in message.notices}
+    assert sent == {"gets"}, "it is not sent back"
 
 
 async def test_a_flood_of_notices_is_bounded() -> None:

@@ -4,15 +4,19 @@ A Fetch names no group. Its group is that of the members whose requests come fro
 several groups may be meant, nothing is reported. The group may be coordinated by another broker, which gets a notice.
 """
 
+from collections.abc import Collection
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
+from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.fetch_reports import FetchNotice, FetchNotices
 from barnabas_broker.groups.new_topics import NewTopics
 from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
 from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
+from barnabas_broker.recent import Newest
 from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
     FetchDenied,
@@ -24,6 +28,11 @@ from barnabas_explain.catalog import (
 from barnabas_explain.findings import is_default
 from barnabas_explain.members import Member, Partition
 
+#: Clients of other coordinators whose first Fetches are looked at, each for so many seconds after the last partition.
+_MOST_GUESTS: Final = 1_000
+_GUEST_SECONDS: Final = 60.0
+#: Partitions of one of them.
+_MOST_UNREAD: Final = 64
 #: Jumps of a client to the end of a partition are reported once in so many seconds.
 _JUMPS_SECONDS: Final = 60.0
 
@@ -61,6 +70,8 @@ class Fetches:
         self._clients = clients
         self._topics = topics
         self._logs = logs
+        #: Clients that have got partitions led here, and are members of groups that other brokers coordinate.
+        self._guests: Newest[ClientAddress, tuple[float, SeenClient]] = Newest(_MOST_GUESTS)
         self._notices = FetchNotices(others, hosted_groups.now, hosted_groups.runtime.gradually)
 
     def fetched(self, client: ClientAddress, *, is_committed: bool = False, connection: int = 0) -> WatchedFetch | None:
@@ -90,6 +101,8 @@ class Fetches:
         """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""
         reader = self._reader(client, place[0])
         readable = None if self._logs is None else self._logs.readable(*place)
+        if reader is None and looked_up.begins:
+            self._notices.add("begins_at_end", client, place, looked_up.offset)
         if reader is None or readable is None:
             return
         seen, hosted, member = reader
@@ -128,6 +141,28 @@ class Fetches:
         else:
             return
         self._hosted_groups.publish(hosted.name, skipped)
+
+    def gets(self, caller: Caller, places: Collection[Partition]) -> None:
+        """A client asks for committed offsets: the leaders of the partitions that a member of it has got look where it
+        begins."""
+        address = ClientAddress(caller.client_id, caller.host)
+        seen = self._clients.find(address) if self._notices.has_others else None
+        for place in () if seen is None or self._logs is None else seen.unread.intersection(places):
+            leader = None if self._logs is None else self._logs.leader(*place)
+            if leader is not None and not leader.is_here:
+                self._notices.add("gets", address, place)
+
+    def _gets_here(self, client: ClientAddress, place: Partition) -> None:
+        """A member of a group elsewhere has got a partition: look where it begins, if this broker leads it."""
+        leader = None if self._logs is None else self._logs.leader(*place)
+        seen, now = self._clients.get(client), self._hosted_groups.now()
+        if leader is None or not leader.is_here or seen.connections:
+            return
+        if now - self._guests.get(client, (-inf, seen))[0] > _GUEST_SECONDS:
+            seen.joins(now)
+        self._guests[client] = now, seen
+        if len(seen.unread) < _MOST_UNREAD:
+            seen.unread.add(place)
 
     def _report_back(self, reader: _Reader, place: Partition, offset: int, committed: int, log_start: int) -> None:
         """Report a member that reads a partition from an offset before the committed one on."""
@@ -221,7 +256,7 @@ class Fetches:
         known = seen.lost.get(place)
         if known is None:
             is_new = place in seen.unread
-            if latest and len(seen.connections) == 1 and (is_new or not is_default(client.client_id)):
+            if latest and len(seen.connections) <= 1 and (is_new or not is_default(client.client_id)):
                 begins = is_new or not seen.has_fetched
                 seen.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
             return
@@ -311,6 +346,9 @@ class Fetches:
     def noticed(self, notice: FetchNotice) -> None:
         """Another broker has seen something go wrong when a client reads: take note of it, if a group here has it."""
         client, place = ClientAddress(notice.client_id, notice.host), (notice.topic, notice.partition)
+        if notice.kind == "gets":
+            self._gets_here(client, place)
+            return
         seen = self._clients.find(client)
         if seen is None or (notice.topic and self._reader(client, notice.topic) is None):
             return
@@ -322,6 +360,10 @@ class Fetches:
                 self._out_of_range(client, place, offset, (start, end), None)
             case "looked_up", [offset, latest] if place in seen.lost:
                 self.looked_up(client, place, offset, latest=bool(latest))
+            case "begins_at_end", [offset]:
+                begins = LookedUp(begins=True)
+                begins.offset, begins.is_end = offset, True
+                self._goes_there(client, place, begins)
             case "from_start", [offset]:
                 self.from_start(client, place, offset)
             case "waited", [min_bytes, max_wait_ms]:

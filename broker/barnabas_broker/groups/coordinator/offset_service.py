@@ -5,7 +5,7 @@ A shell around :mod:`groups.offsets`.
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -42,7 +42,7 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     TopicDeleted,
 )
-from barnabas_explain.members import BeyondEnd, Member, OffsetChange
+from barnabas_explain.members import BeyondEnd, Member, OffsetChange, Partition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
@@ -127,6 +127,7 @@ class OffsetService:
         refused: called with a commit of which offsets are refused, its sender, and the error code of the offset
             that was refused first.
         looked_at: called with a group whose offsets a client asks for, and the client.
+        gets: called with a client that asks for committed offsets, and the partitions.
         elsewhere: gets the groups without members to which clients commit in transactions.
         logs: the logs that groups read; None if they are not looked at.
 
@@ -142,6 +143,7 @@ class OffsetService:
         retention_ms: int,
         refused: Callable[[OffsetCommitRequest | TxnOffsetCommitRequest, Caller, ErrorCode], None],
         looked_at: Callable[[str, Caller], None],
+        gets: Callable[[Caller, Collection[Partition]], None],
         elsewhere: CommitsElsewhere,
         logs: ReadLogs | None = None,
     ) -> None:
@@ -151,6 +153,7 @@ class OffsetService:
         self._retention_ms = retention_ms
         self._refused = refused
         self._looked_at = looked_at
+        self._gets = gets
         self._elsewhere = elsewhere
         self._logs = logs
         #: Responses to commits whose appends have ended.
@@ -787,7 +790,9 @@ class OffsetService:
         waits: dict[int, tuple[OpenTransaction, list[tuple[str, int]]]] = {}
         for name, topic_id, indexes in consumed(wanted):
             if hosted is not None and requested.topics is not None:
-                hosted.sightings.asked(caller.connection, [(name, index) for index in indexes[:_MAX_LISTED]])
+                places = [(name, index) for index in indexes[:_MAX_LISTED]]
+                hosted.sightings.asked(caller.connection, places)
+                self._gets(caller, places)
             fetched = []
             for index in indexes:
                 pending = None if stable or offsets is None else offsets.pending(name, index)

@@ -266,6 +266,9 @@ class GroupCoordinator:
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
         self.requests = GroupRequests()
         elsewhere = CommitsElsewhere()
+        self.new_topics = NewTopics()
+        self._clients = Clients()
+        self.fetches = Fetches(self._hosted_groups, self._clients, self.new_topics, logs, others)
         self.offsets = OffsetService(
             self._hosted_groups,
             config[OFFSET_METADATA_MAX_BYTES],
@@ -273,17 +276,15 @@ class GroupCoordinator:
             config[OFFSETS_RETENTION_MINUTES] * 60_000,
             self._commit_refused,
             self.looked_at,
+            self.fetches.gets,
             elsewhere,
             logs,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self.offsets, expiry_interval)
         self._topics: dict[str, int] = {}
-        self.new_topics = NewTopics()
         #: When it was last reported that a client may not join, by group.
         self._refused: Lately[str] = Lately(_REFUSAL_SECONDS, _MOST_REFUSALS)
-        self._clients = Clients()
-        self.fetches = Fetches(self._hosted_groups, self._clients, self.new_topics, logs, others)
         self._searches = Searches(self._stays_away)
         patience = config[GROUP_STUCK_OFFSET_MS] / 1000
         self._stuck = StuckCheck(
