@@ -62,6 +62,10 @@ EVENTS: Final[dict[str, "type[GroupEvent]"]] = {}
 
 #: What the fields of events mean, in all classes that have them.
 FIELDS: Final = {
+    "asks": "how often the client has asked, if it did so again and again until the end; else 0",
+    "missing": "topics that the client has asked for on the same connection, and that do not exist",
+    "hidden": "the same, and that its user may not describe",
+    "are_all": "whether it has asked for all topics there",
     "inferred": "whether the event is concluded from other records",
     "between": "the earliest and the latest time of an event that is concluded",
     "shortened": "whether lists are left out, because the record would be too long",
@@ -1452,25 +1456,55 @@ class CoordinatorSought(ByClient):
     software: str | None = None
     listener: str | None = None
     advertised: str | None = None
+    #: 0 for a client that does not ask again; None of older brokers.
+    asks: int | None = None
+    missing: tuple[str, ...] | None = None
+    hidden: tuple[str, ...] | None = None
+    are_all: bool | None = None
 
     def sentence(self) -> Told:
-        who = words.capital(self.by_client or "a client")
-        given = "the coordinator at the address that it got"
-        address = "the broker's advertised.listeners"
+        text = words.capital(self.by_client or "a client")
+        text += f", with {self.software}," if self.software else ""
+        text += " asked for this group's coordinator"
+        text += f" {words.times(self.asks)}" if self.asks else ", stayed connected"
+        text += f", and has neither joined the group nor read a record within {words.ms(self.waited_ms)}: "
+        given, address = "the coordinator at the address that it got", "the broker's advertised.listeners"
         if self.advertised:
             given += f" ({self.advertised}, advertised.listeners"
             given += f" of listener {self.listener})" if self.listener else ")"
             address = self.advertised
-        who += f", with {self.software}," if self.software else ""
-        return Told(
-            f"{who} asked for this group's coordinator, stayed connected, and has neither joined the group nor read a"
-            f" record within {words.ms(self.waited_ms)}: either it does not reach {given}, or its subscription matches"
-            " no topic that exists.",
-            f"Check both. First whether it can connect to {address} from where it runs; correct advertised.listeners if"
-            " it cannot. Then the name of the topic, or the pattern, in its subscription (`barnabas topics list`), and"
-            " whether its user may describe the topic (`barnabas acls list`). If it is no consumer, but a program that"
-            " looks at groups: nothing.",
+        connect = f"whether it can connect to {address} from where it runs; correct advertised.listeners if it cannot."
+        check = (
+            "the name of the topic, or the pattern, in its subscription (`barnabas topics list`), and whether its user"
         )
+        check += " may describe the topic (`barnabas acls list`)."
+        no_consumer = " If it is no consumer, but a program that looks at groups: nothing."
+        is_rdkafka = "rdkafka" in (self.software or "")
+        if self.asks:
+            return Told(f"{text}it probably does not reach {given}.", f"Check {connect}")
+        if self.missing or self.hidden:
+            return self._without_topics(text)
+        if self.asks is not None and is_rdkafka and self.are_all:
+            text += (
+                "it asked for all topics, so the pattern in its subscription probably matches none that its user may"
+            )
+            return Told(f"{text} describe.", f"Check {check}{no_consumer}")
+        if self.asks is not None and is_rdkafka:
+            text += "its subscription probably matches no topic that exists, or it has not subscribed."
+            return Told(text, f"Check {check}{no_consumer}")
+        text += f"either it does not reach {given}, or its subscription matches no topic that exists."
+        return Told(text, f"Check both. First {connect} Then {check}{no_consumer}")
+
+    def _without_topics(self, text: str) -> Told:
+        """A client has asked for topics that do not exist for it."""
+        facts, remedies = [], []
+        if self.missing:
+            facts.append(f"{words.listed(self.missing)}, which {'does' if len(self.missing) == 1 else 'do'} not exist")
+            remedies.append("Correct the name in its subscription, or create the topic (`barnabas topics list`).")
+        if self.hidden:
+            facts.append(f"{words.listed(self.hidden)}, which its user may not describe")
+            remedies.append("Allow its user to describe the topic (`barnabas acls list`), or correct its name.")
+        return Told(f"{text}it asked for {', and for '.join(facts)}.", " ".join(remedies))
 
     def line(self, reason: str) -> Line:
         pairs = {"client_id": self.client_id, "host": self.host, "waited": seconds(self.waited_ms / 1000)}

@@ -7,6 +7,7 @@ import pytest
 from barnabas_explain.catalog import (
     CommitsRefused,
     CommitsWentBack,
+    CoordinatorSought,
     EpochBumped,
     FetchOutOfRange,
     GroupDeleted,
@@ -869,6 +870,43 @@ def test_topics_that_no_other_member_takes_over() -> None:
     assert "took over" not in only(rebalance(MemberLeft, moves=[lost, taken], count=1)).details[0]
     kept = {**member(1), "gained": {}, "lost": {"invoices": [1]}}
     assert "took over" not in only(rebalance(MemberRejoined, moves=[kept], count=1)).details[0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "text", "remedy"),
+    [
+        (
+            {"asks": 240, "missing": ["ordres"]},
+            "coordinator 240 times, and has neither joined the group nor read a record within 30 s: it probably does"
+            " not reach the coordinator at the address that it got (kafka:9092, advertised.listeners).",
+            "Check whether it can connect to kafka:9092 from where it runs; correct advertised.listeners if it cannot.",
+        ),
+        (
+            {"asks": 0, "missing": ["ordres"], "hidden": ["secret"]},
+            ": it asked for ordres, which does not exist, and for secret, which its user may not describe.",
+            "Correct the name in its subscription, or create the topic (`barnabas topics list`). Allow its user to",
+        ),
+        (
+            {"asks": 0, "are_all": True},
+            ": it asked for all topics, so the pattern in its subscription probably",
+            "Check",
+        ),
+        (
+            {"asks": 0},
+            ": its subscription probably matches no topic that exists, or it has not subscribed.",
+            "Check the",
+        ),
+        ({"asks": 0, "software": "sarama 1.0"}, ": either it does not reach the coordinator at", "Check both."),
+        ({}, ": either it does not reach the coordinator at", "Check both."),
+    ],
+)
+def test_a_client_that_stays_away_is_explained_by_what_it_asked_for(
+    seen: dict[str, Any], text: str, remedy: str
+) -> None:
+    who = {"client_id": "c", "host": "/h", "software": "librdkafka 2.5", "advertised": "kafka:9092"}
+    (said,) = explain(read([event(CoordinatorSought, at=100_000, waited_ms=30_000, **{**who, **seen})]))
+    assert text in said.text
+    assert (said.remedy or "").startswith(remedy)
 
 
 def test_a_regular_expression_that_matches_no_topic_is_explained_without_an_epoch() -> None:

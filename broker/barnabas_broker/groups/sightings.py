@@ -71,6 +71,9 @@ _FIRST_REPORTS: Final = 3
 _LONGEST_PAUSE: Final = 160.0
 #: Hosts and topics of commits in transactions to groups without members, the newest ones.
 _MOST_ELSEWHERE: Final = 1_000
+#: Topics that a client has asked for, and that do not exist for it, which are kept; and the characters of each.
+_MOST_TOPICS: Final = 5
+_MOST_OF_TOPIC: Final = 249
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
 
@@ -341,6 +344,20 @@ class CommitsElsewhere:
         return max(found, key=lambda each: each.at, default=None)
 
 
+class AskedTopics(NamedTuple):
+    """The topics that a client has asked for by Metadata last.
+
+    Attributes:
+        missing: those that do not exist, the first ones.
+        hidden: those that its user may not describe, the first ones.
+        are_all: whether it has asked for all topics.
+    """
+
+    missing: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    are_all: bool = False
+
+
 class MemberConnection:
     """A connection on which a member has sent requests.
 
@@ -361,6 +378,7 @@ class MemberConnection:
         gone: the members that used it and are gone, by group, the newest one of each.
         denied: the group that its user may not read, and when a request was last refused for that; None for none.
         sought: the group whose coordinator it has asked for, if that was not known; None for none.
+        topics: those that it has asked for since then.
     """
 
     __slots__ = (
@@ -379,6 +397,7 @@ class MemberConnection:
         "members",
         "software",
         "sought",
+        "topics",
     )
 
     def __init__(
@@ -395,6 +414,7 @@ class MemberConnection:
         self.gone: dict[str, Gone] = {}
         self.denied: tuple[str, float] | None = None
         self.sought: str | None = None
+        self.topics = AskedTopics()
         #: What it has committed without being a member, by group, the last ones.
         self._outsider: Newest[str, OutsiderCommits] = Newest(_MOST_FOLLOWED)
         #: The groups of commits after the end of a log that were reported lately.
@@ -413,6 +433,19 @@ class MemberConnection:
     def is_closed(self) -> bool:
         """Whether it is closed."""
         return bool(self.closed_by)
+
+    def asked_for_topics(self, missing: Iterable[str], hidden: Iterable[str], *, are_all: bool) -> None:
+        """The client has asked for topics, after it has asked for the coordinator of a group that is not known.
+
+        Args:
+            missing: those that do not exist.
+            hidden: those that its user may not describe.
+            are_all: whether it has asked for all topics.
+        """
+        found, denied = (
+            tuple(name[:_MOST_OF_TOPIC] for name in islice(names, _MOST_TOPICS)) for names in (missing, hidden)
+        )
+        self.topics = AskedTopics(found, denied, are_all)
 
     def denied_ago_ms(self, group_id: str, now: float) -> float | None:
         """The time since its user was denied a group; None if that has not happened."""

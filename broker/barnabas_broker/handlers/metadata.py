@@ -6,6 +6,7 @@ from typing import Final
 
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
 from barnabas_broker.config.keys import AUTO_CREATE_TOPICS_ENABLE
+from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
@@ -52,6 +53,8 @@ _NO_ID = bytes(16)
 _BY_ID: Final = 12
 #: The first version whose clients know LISTENER_NOT_FOUND.
 _LISTENERS: Final = 6
+#: The errors of names that no topic has.
+_NO_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 #: Names that are looked up in one step.
 _NAMES_PER_STEP: Final = 100
 #: Partitions that are shown in one step. Lists of more are kept, encoded.
@@ -134,7 +137,8 @@ def _answer(
     image, asked = context.services.cluster.image, request.topics
     reachable, access = _reachable(context, image), context.access
     topics: list[MetadataResponseTopic] = []
-    if asked is None or (not asked and context.version == 0):
+    are_all = asked is None or (not asked and context.version == 0)
+    if are_all:
         # Topics that the client may not describe are left out.
         hidden = yield from split(context, image.topics, acls.DESCRIBE, audit=False)
         for topic in image.topics.values():
@@ -142,7 +146,7 @@ def _answer(
                 topics.append((yield from _topic(context, image, reachable, topic, request)))
             yield
     else:
-        once, _ = yield from by_key(asked, lambda one: (one.name, one.topic_id))
+        once, _ = yield from by_key(asked or (), lambda one: (one.name, one.topic_id))
         hidden = yield from split(context, (_name(image, one) for one in once.values()), acls.DESCRIBE)
         for one in once.values():
             if topics:
@@ -165,6 +169,14 @@ def _answer(
                 continue
             shown.topic_authorized_operations = operations.authorized(access, acls.TOPIC, shown.name or "")
             yield
+    seen = context.peer.seen
+    if isinstance(seen, MemberConnection) and seen.sought is not None and (are_all or asked):
+        named = () if are_all else topics
+        seen.asked_for_topics(
+            (one.name or "" for one in named if one.error_code in _NO_TOPIC),
+            (one.name or "" for one in named if one.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            are_all=are_all,
+        )
     asked_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
@@ -336,7 +348,10 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         # Only administrators' programs ask for several groups at once.
         told = found[0]
         advertised = f"{told.host}:{told.port}" if told.host else ""
-        context.services.groups.sought(keys[0], caller_of(context), context.listener, advertised)
+        caller = caller_of(context)
+        if context.peer.left and caller.connection is not None:
+            caller.connection.lost("client", "")
+        context.services.groups.sought(keys[0], caller, context.listener, advertised)
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found

@@ -161,7 +161,7 @@ class Peer:
         listener: the name of the listener that accepted the connection.
         principal: who it is. :meth:`identify` sets it.
         cached: a slot that belongs to the dispatcher; empty after a login, and when the connection is lost.
-        left: whether the client has closed its end.
+        left: whether the client has closed its end, or the connection is lost.
         seen: gets to know that the connection is closed, and by whom. The dispatcher sets it; None without.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
         muted: ends the time in which nothing is read, because of a quota; None without. See :meth:`mute`.
@@ -436,6 +436,7 @@ class Connection(asyncio.BufferedProtocol):
             by_client = self.peer.left or error is not None or not self._closing
             self.peer.seen.lost("client" if by_client else "broker", "" if error is None else str(error))
             self.peer.seen = None
+        self.peer.left = True
         while self.peer.ended:
             self.peer.ended.pop()()
         # These end reference cycles: its buffers are freed now, not when the collector runs.

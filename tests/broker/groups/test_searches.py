@@ -92,6 +92,48 @@ def test_a_client_that_connects_anew_is_looked_at_again() -> None:
     assert groups.names(50) == ["g"]
 
 
+@pytest.mark.parametrize("reconnects", [False, True])
+def test_a_client_that_does_not_reach_the_address_asks_again_and_again(reconnects: bool) -> None:
+    groups, clients = Groups(), Clients()
+    client = caller(clients=clients)
+    for at in range(10, 40, 3):
+        if reconnects:
+            _is_gone(groups.searches, client)
+            client = caller(clients=clients)
+        groups.searches.add("g", client, at, advertised="elsewhere:9092")
+    assert groups.names(40) == ["g"]
+    (search,) = groups.reported
+    assert (search.at, search.times, search.advertised) == (10, 10, "elsewhere:9092")
+    assert search.asks_again(40)
+
+
+@pytest.mark.parametrize("last", [12, 29])
+def test_a_client_that_asks_only_at_first_has_the_address_it_needs(last: float) -> None:
+    groups, client = Groups(), caller()
+    groups.searches.add("g", client, 10)
+    groups.searches.add("g", client, last)
+    assert groups.names(40) == ["g"]
+    assert not groups.reported[0].asks_again(40)
+
+
+def test_programs_of_one_name_that_are_started_one_after_the_other_do_not_ask_again_and_again() -> None:
+    groups, clients = Groups(), Clients()
+    for at in range(10, 40, 10):
+        groups.searches.add("g", caller(clients=clients), at)
+    assert groups.names(40) == ["g"]
+    assert not groups.reported[0].asks_again(40)
+
+
+def test_a_reader_that_asks_again_is_no_consumer_without_topics() -> None:
+    groups, clients = Groups(), Clients()
+    for at in range(10, 40, 3):
+        client = caller(clients=clients)
+        groups.searches.add("g", client, at)
+        _is_gone(groups.searches, client)
+    _reads(groups.searches, client)
+    assert groups.names(40) == []
+
+
 def test_it_is_bounded() -> None:
     groups = Groups()
     clients = [caller() for _ in range(MOST + 1)]
@@ -112,6 +154,19 @@ async def test_what_is_reported_names_the_client_and_its_library() -> None:
     assert event.software == "librdkafka 2.5"
     assert (event.listener, event.advertised) == ("DOCKER", "broker:9092")
     assert event.waited_ms == pytest.approx(PATIENCE * 1000, abs=500)
+    assert (event.asks, event.missing, event.hidden, event.are_all) == (0, None, None, None)
+
+
+async def test_what_is_reported_names_the_topics_that_do_not_exist_for_the_client() -> None:
+    service = await Service().loaded()
+    for group, names in (("g", [f"t{number}" for number in range(100)]), ("h", [])):
+        connection = service.groups.connected(ClientAddress("c", "/h"), "librdkafka 2.5")
+        service.groups.sought(group, Caller("c", "/h", connection=connection))
+        connection.asked_for_topics(names, ["secret"] if names else [], are_all=not names)
+    await service.after(PATIENCE + 1)
+    named, pattern = service.events_of(CoordinatorSought)
+    assert (named.missing, named.hidden, named.are_all) == (("t0", "t1", "t2", "t3", "t4"), ("secret",), None)
+    assert (pattern.missing, pattern.hidden, pattern.are_all) == (None, None, True)
 
 
 async def test_a_group_that_has_come_to_be_or_has_been_is_known() -> None:

@@ -22,6 +22,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.http.support import make_topic
 from tests.browser.scenes import RawMember
 from tests.client.cli.conftest import PATIENCE, Cli
@@ -270,6 +271,17 @@ async def test_a_consumer_whose_subscription_matches_nothing_does_not_join(
         " no topic that exists."
     )
     assert found["remedy"].startswith(f"Check both. First whether it can connect to 127.0.0.1:{own_broker.port}")
+    find = FindCoordinatorRequest(coordinator_keys=["billing"])
+    await wire.close()
+    wire = await Wire.connect(own_broker.port)
+    await wire.ask(find, 4, FindCoordinatorResponse, "biller")
+    topics = MetadataRequest(topics=[MetadataRequestTopic(name="ordres")], allow_auto_topic_creation=False)
+    async with asyncio.timeout(PATIENCE):
+        while not own_broker.view.history.recent("billing"):
+            await wire.ask(topics, 9, MetadataResponse, "biller")
+    (found,) = (await cli("groups", "doctor", "billing", "--json", status=1)).json
+    assert found["text"].endswith(": it asked for ordres, which does not exist.")
+    assert found["remedy"].startswith("Correct the name in its subscription, or create the topic")
     await wire.close()
 
 

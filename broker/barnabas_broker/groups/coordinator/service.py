@@ -96,7 +96,7 @@ from barnabas_broker.groups.requests import (
     error_of,
 )
 from barnabas_broker.groups.searches import Search, Searches
-from barnabas_broker.groups.sightings import ClientAddress, Clients, CommitsElsewhere, MemberConnection
+from barnabas_broker.groups.sightings import AskedTopics, ClientAddress, Clients, CommitsElsewhere, MemberConnection
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.recent import Lately
@@ -329,15 +329,20 @@ class GroupCoordinator:
         caller, connection = search.caller, search.caller.connection
         if self.partition_for(search.group_id) not in self.loaded or self._is_known(search.group_id):
             return
+        now, topics = self._hosted_groups.now(), AskedTopics() if connection is None else connection.topics
         event = CoordinatorSought(
             generation=-1,
             client_id=caller.client_id,
             host=caller.host,
             principal=caller.principal or None,
             software=(None if connection is None else connection.software) or None,
-            waited_ms=(self._hosted_groups.now() - search.at) * 1000,
+            waited_ms=(now - search.at) * 1000,
             listener=search.listener or None,
             advertised=search.advertised or None,
+            asks=search.times if search.asks_again(now) else 0,
+            missing=topics.missing or None,
+            hidden=topics.hidden or None,
+            are_all=topics.are_all or None,
         )
         self._hosted_groups.publish(search.group_id, event)
 
