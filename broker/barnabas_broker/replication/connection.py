@@ -137,6 +137,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except DecodeError as error:
             raise ConnectionError(f"the login failed: {error}") from error
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, by whichever side."""
+        return self._transport is None or self._transport.is_closing()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass
@@ -240,7 +245,7 @@ class BrokerConnections:
         if address is None:
             raise ConnectionError(f"broker {node_id} is not registered")
         known = self._open.get(node_id)
-        if known is None or known[0] != address:
+        if known is None or known[0] != address or _is_closed(known[1]):
             self._drop(node_id, known)
             opening = BrokerConnection.open(*address, self._client_id, timeout, self._security)
             known = self._open[node_id] = address, asyncio.get_running_loop().create_task(opening)
@@ -268,6 +273,11 @@ class BrokerConnections:
         for _, task in opened:
             _close(task)
         await asyncio.gather(*(task for _, task in opened), return_exceptions=True)
+
+
+def _is_closed(task: "asyncio.Task[BrokerConnection]") -> bool:
+    """Whether a connection that was open is closed: a broker closes those that have been idle for long."""
+    return task.done() and not task.cancelled() and task.exception() is None and task.result().closed
 
 
 def _close(task: "asyncio.Task[BrokerConnection]") -> None:

@@ -18,6 +18,8 @@ _VERSION: Final = 0
 #: Seconds that an answer may take, and messages without one, beyond which no further one is sent.
 _SECONDS: Final = 5.0
 _MOST_ASKING: Final = 1_000
+#: A broker that has not answered is not asked for so many seconds: an older one closes each connection on which it is.
+_PAUSE: Final = 5.0
 
 
 class OtherCoordinators:
@@ -32,6 +34,8 @@ class OtherCoordinators:
         self._node_ids = node_ids
         self._peers = peers
         self._asking: set[asyncio.Task[None]] = set()
+        #: When the brokers that have not answered are asked again.
+        self._again_at: dict[int, float] = {}
         self._lines = FoldedLines(asyncio.get_running_loop().time)
 
     def all(self) -> Collection[int]:
@@ -41,7 +45,7 @@ class OtherCoordinators:
     def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
         """See there."""
         loop = asyncio.get_running_loop()
-        if len(self._asking) >= _MOST_ASKING:
+        if len(self._asking) >= _MOST_ASKING or loop.time() < self._again_at.get(node_id, 0.0):
             loop.call_soon(done, None)
             return
         asking = loop.create_task(self._ask(node_id, message, done))
@@ -57,7 +61,9 @@ class OtherCoordinators:
             if response.error_code != ErrorCode.NONE:
                 raise KafkaError(ErrorCode.of(response.error_code))
             answer = response.response_data
+            self._again_at.pop(node_id, None)
         except (KafkaError, DecodeError, OSError) as error:
+            self._again_at[node_id] = asyncio.get_running_loop().time() + _PAUSE
             reason = error.code.name if isinstance(error, KafkaError) else str(error) or type(error).__name__
             self._lines.add(
                 log.info,

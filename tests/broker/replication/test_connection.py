@@ -64,3 +64,32 @@ async def test_a_request_that_is_given_up_takes_its_connection_with_it(silent: S
         await connections.close()
         with pytest.raises(ConnectionError):
             await again
+
+
+async def test_a_connection_that_the_other_broker_has_closed_is_opened_again() -> None:
+    """Brokers close connections that have been idle for connections.max.idle.ms."""
+    closed = asyncio.Event()
+    server = await start_broker_that_closes(closed)
+    address = server.sockets[0].getsockname()[:2]
+    connections = BrokerConnections("test", lambda node_id: address)
+    async with server, asyncio.timeout(PATIENCE):
+        for _ in range(3):
+            closed.clear()
+            assert await connections.ask(1, ApiVersionsRequest(), 0, PATIENCE)
+            await closed.wait()
+        await connections.close()
+
+
+async def start_broker_that_closes(closed: asyncio.Event) -> asyncio.Server:
+    """A broker that closes each connection after its first answer, and sets `closed` when the other end has noticed."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        writer.write((4).to_bytes(4, "big") + request[4:8])
+        await writer.drain()
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+        closed.set()
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -77,3 +77,16 @@ async def test_questions_without_an_answer_are_bounded() -> None:
     broker = Broker2(EnvelopeResponse(response_data=b"answer", error_code=ErrorCode.NONE))
     got = await answers(broker, 1_100)
     assert (got.count(None), len(broker.asked)) == (100, 1_000)
+
+
+async def test_a_broker_that_has_not_answered_is_left_alone_for_a_while() -> None:
+    """It may be an older one, which closes each connection on which it is asked."""
+    broker = Broker2(None)
+    others = OtherCoordinators(lambda: [2], broker)
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        answered: asyncio.Future[Buffer | None] = loop.create_future()
+        others.ask(2, b"question", answered.set_result)
+        assert not answered.done()
+        assert await asyncio.wait_for(answered, 5) is None
+    assert len(broker.asked) == 1
