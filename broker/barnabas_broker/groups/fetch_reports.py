@@ -13,10 +13,10 @@ each other what they see of clients:
 The messages travel in Envelope requests, which only brokers may send.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.leader import DistantLog
 from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
@@ -35,12 +35,16 @@ from barnabas_protocol.wire import Buffer
 VERSION: Final = 0
 #: What a leader counts for another broker is forgotten if that has not asked for so many seconds.
 _FORGET_SECONDS: Final = 180.0
+#: For so many seconds it counts that a broker coordinates a group with a member of a client: three looks.
+_MEMBER_SECONDS: Final = 90.0
 #: Of a time that is not known, in ms.
 UNKNOWN: Final = -1
 #: Whether something is so, or is not known.
 _NUMBERS: Final = {None: UNKNOWN, False: 0, True: 1}
-#: Clients and partitions of one question.
+#: Clients and partitions of one question, or logs.
 _STEP: Final = 100
+#: Elements of a message that are decoded; a question has some hundreds, and notices have some thousands.
+_MOST_ELEMENTS: Final = 10_000
 
 #: The kinds of notices, and for how many seconds one of a client and partition is not sent again.
 KINDS: Final = (
@@ -56,8 +60,8 @@ KINDS: Final = (
 #: Notices of a kind that are sent within that time.
 _MOST_NOTICES: Final = 200
 
-#: Clients, and their partitions whose committed offsets stand still.
-_Asked = dict[ClientAddress, dict[Partition, Standing]]
+#: Clients, and their partitions whose committed offsets stand still, with the number of the count of each.
+_Asked = dict[ClientAddress, dict[Partition, tuple[Standing, int]]]
 
 
 class AskedPartition(Struct):
@@ -107,7 +111,9 @@ class FetchNotice(Struct):
 
 class FetchMessage(Data, versions="0", flexible="0+"):
     """Message to another broker: notices of what was seen of clients, and the clients and the logs about which it is
-    asked."""
+    asked. A client with many partitions is in several messages, with some of them in each."""
+
+    MAX_ELEMENTS = _MOST_ELEMENTS
 
     notices: list[FetchNotice] = field(array(FetchNotice))
     clients: list[AskedClient] = field(array(AskedClient))
@@ -160,8 +166,26 @@ class ReportedLog(Struct):
 class FetchReport(Data, versions="0", flexible="0+"):
     """The answer: the clients, partitions and logs about which a broker has asked, in that order."""
 
+    MAX_ELEMENTS = _MOST_ELEMENTS
+
     clients: list[ReportedClient] = field(array(ReportedClient))
     logs: list[ReportedLog] = field(array(ReportedLog))
+
+
+class _Count(NamedTuple):
+    """The Fetches of a partition that are counted for another broker.
+
+    Attributes:
+        number: of the count.
+        since: since when, in seconds on the coordinator's clock.
+        asked_at: when a broker asked last.
+        watch: the counts.
+    """
+
+    number: int
+    since: float
+    asked_at: float
+    watch: Watch
 
 
 class _Counted:
@@ -171,15 +195,15 @@ class _Counted:
         seen: the client.
         since: since when, in seconds on the coordinator's clock.
         asked_at: when a broker asked last.
-        watches: by partition: the number of the count, since when, and the counts.
+        counts: by partition; the one that was asked about least lately comes first.
     """
 
-    __slots__ = ("asked_at", "seen", "since", "watches")
+    __slots__ = ("asked_at", "counts", "seen", "since")
 
     def __init__(self, seen: SeenClient, now: float) -> None:
         self.seen = seen
         self.since = self.asked_at = now
-        self.watches: dict[Partition, tuple[int, float, Watch]] = {}
+        self.counts: dict[Partition, _Count] = {}
 
 
 class FetchReporter:
@@ -197,10 +221,11 @@ class FetchReporter:
         self._coordinates = coordinates
         #: The client that was asked about least lately comes first.
         self._counted: dict[ClientAddress, _Counted] = {}
-        self._watches = 0
+        #: The number of partitions.
+        self._partitions = 0
 
     def report(self, question: FetchMessage, now: float) -> Steps[FetchReport]:
-        """Answer a question of another broker, a client per step.
+        """Answer a question of another broker, a client, partition or log per step.
 
         Args:
             question: of the other broker.
@@ -213,7 +238,7 @@ class FetchReporter:
             self._forget(address)
         report = FetchReport(clients=[], logs=[])
         for client in question.clients:
-            report.clients.append(self._of_client(client, now))
+            report.clients.append((yield from self._of_client(client, now)))
             yield
         for log in question.logs:
             report.logs.append(self._of_log(log))
@@ -221,9 +246,18 @@ class FetchReporter:
         return report
 
     def _forget(self, address: ClientAddress) -> None:
-        self._watches -= len(self._counted.pop(address).watches)
+        self._partitions -= len(self._counted.pop(address).counts)
 
-    def _of_client(self, asked: AskedClient, now: float) -> ReportedClient:
+    def _forget_counts(self, known: _Counted, now: float) -> None:
+        """Forget the partitions of a client about which no broker has asked lately."""
+        while known.counts:
+            place, first = next(iter(known.counts.items()))
+            if now - first.asked_at < _FORGET_SECONDS:
+                return
+            del known.counts[place]
+            self._partitions -= 1
+
+    def _of_client(self, asked: AskedClient, now: float) -> Steps[ReportedClient]:
         address = ClientAddress(asked.client_id, asked.host)
         known = self._counted.pop(address, None)
         if known is None and len(self._counted) < MOST:
@@ -231,34 +265,38 @@ class FetchReporter:
         if known is not None:
             self._counted[address] = known
             known.asked_at = now
-            wanted = {(each.topic, each.partition) for each in asked.partitions}
-            for place in [place for place in known.watches if place not in wanted]:
-                del known.watches[place]
-                self._watches -= 1
+            self._forget_counts(known, now)
         seen = self._clients.find(address)
         members = () if seen is None else (member for each in seen.connections for member in each.members)
-        return ReportedClient(
+        reported = ReportedClient(
             seen_ms=UNKNOWN if known is None else _ago(known.since, now),
             fetched_ago_ms=UNKNOWN if seen is None else _ago(seen.fetched_at, now),
             is_committed=_NUMBERS[None if seen is None else seen.is_committed],
             throttled_ago_ms=UNKNOWN if seen is None else _ago(seen.throttled_at, now),
             is_member=any(self._coordinates(group_id) for group_id, _ in members),
-            partitions=[self._of_partition(known, each, now) for each in asked.partitions],
+            partitions=[],
         )
+        for partition in asked.partitions:
+            reported.partitions.append(self._of_partition(known, partition, now))
+            yield
+        return reported
 
     def _of_partition(self, known: _Counted | None, asked: AskedPartition, now: float) -> ReportedPartition:
         place = asked.topic, asked.partition
         leader = None if self._logs is None else self._logs.leader(*place)
         is_led = leader is not None and leader.is_here and leader.epoch == asked.leader_epoch
-        before = None if known is None else known.watches.get(place)
-        if known is None or not is_led or (before is None and self._watches >= MOST):
+        before = None if known is None else known.counts.get(place)
+        if known is None or not is_led or (before is None and self._partitions >= MOST):
             return _reported(Watch(), None, 0, now)
-        if before is None or before[0] != asked.count:
-            self._watches += before is None
-            before = known.watches[place] = asked.count, now, Watch()
-            known.seen.watch(place, before[2])
-        _, since, watch = before
-        return _reported(watch, since, known.seen.fetches - watch.began, now)
+        if before is None:
+            self._partitions += 1
+        else:
+            del known.counts[place]  # The newest one is the last one.
+        if before is None or before.number != asked.count:
+            before = _Count(asked.count, now, now, Watch())
+            known.seen.watch(place, before.watch)
+        known.counts[place] = before._replace(asked_at=now)
+        return _reported(before.watch, before.since, known.seen.fetches - before.watch.began, now)
 
     def _of_log(self, asked: AskedLog) -> ReportedLog:
         place, logs = (asked.topic, asked.partition), self._logs
@@ -352,18 +390,29 @@ class FetchQuestions:
         self._asked: _Asked = {}
         #: The distant logs, and the offsets from which on records are looked for.
         self._distant: dict[Partition, int] = {}
-        self._asks = False
+        #: The brokers to ask.
+        self._node_ids: Collection[int] = ()
 
     def begin(self) -> None:
         """Collect questions from now on, if there are other brokers."""
-        self._asks = self._others is not None and bool(self._others.all())
+        self._node_ids = () if self._others is None else self._others.all()
 
     def add(self, address: ClientAddress, place: Partition | None = None, standing: Standing | None = None) -> None:
         """Ask about a client, and about its Fetches of a partition."""
-        if self._asks:
+        if self._node_ids:
             places = self._asked.setdefault(address, {})
             if place is not None and standing is not None:
-                places[place] = standing
+                places[place] = standing, standing.count
+
+    def ask_again(self, address: ClientAddress, client: SeenClient) -> None:
+        """Ask the brokers that have said that they coordinate a group with a member of a client whether they still do.
+
+        One that has left the cluster does not say so again.
+        """
+        now = self._now()
+        client.member_at = {each: at for each, at in client.member_at.items() if now - at < _MEMBER_SECONDS}
+        if client.member_at:
+            self.add(address)
 
     def add_log(self, place: Partition, offset: int = UNKNOWN) -> None:
         """Ask about the log of a partition, if it is distant.
@@ -372,32 +421,29 @@ class FetchQuestions:
             place: topic and partition.
             offset: from which on records are to be looked for; -1 if they are not.
         """
-        if self._asks and self._logs is not None and len(self._distant) < MOST and self._logs.is_distant(*place):
+        if self._node_ids and self._logs is not None and len(self._distant) < MOST and self._logs.is_distant(*place):
             self._distant[place] = max(offset, self._distant.get(place, UNKNOWN))
 
     def ask(self) -> Iterator[None]:
         """Ask about all that was added, some clients and logs per step."""
-        asked, self._asked = [*self._asked.items()], {}
+        asked, self._asked = self._asked, {}
         distant, self._distant = self._distant, {}
         if self._others is None or self._logs is None:
             return
         found: dict[Partition, DistantLog] = {}
         self._logs.learn(found)
-        while asked:
-            some: _Asked = {}
-            while asked and len(some) + sum(map(len, some.values())) < _STEP:
-                address, places = asked.pop()
-                some[address] = places
-            for node_id in self._others.all():
+        for some in _in_parts(asked):
+            for node_id in self._node_ids:
                 self._send(self._others, node_id, {address: _led_by(node_id, each) for address, each in some.items()})
-            yield
+                yield
         by_leader: dict[int, list[AskedLog]] = {}
-        for (topic, partition), offset in distant.items():
+        for number, ((topic, partition), offset) in enumerate(distant.items(), 1):
             leader = self._logs.leader(topic, partition)
-            if leader is not None and leader.node_id in self._others.all():
+            if leader is not None and leader.node_id in self._node_ids:
                 asking = AskedLog(topic=topic, partition=partition, offset=offset)
                 by_leader.setdefault(leader.node_id, []).append(asking)
-        yield
+            if not number % _STEP:
+                yield
         for node_id, logs in by_leader.items():
             for first in range(0, len(logs), _STEP):
                 some_logs = logs[first : first + _STEP]
@@ -410,7 +456,7 @@ class FetchQuestions:
             AskedClient(
                 client_id=address.client_id,
                 host=address.host,
-                partitions=[_asked(place, each) for place, each in places.items()],
+                partitions=[_asked(place, *each) for place, each in places.items()],
             )
             for address, places in asked.items()
         ]
@@ -422,8 +468,8 @@ class FetchQuestions:
         report = _read(answer)
         if report is None or [len(each.partitions) for each in report.clients] != [*map(len, asked.values())]:
             for places in asked.values():
-                for standing in places.values():
-                    standing.unheard()
+                for standing, count in places.values():
+                    standing.unheard(count)
             return
         for (address, places), reported in zip(asked.items(), report.clients, strict=True):
             client = self._clients.find(address)
@@ -441,7 +487,11 @@ class FetchQuestions:
                 found[place] = DistantLog(reported.start, reported.stable, log.offset, has_records)
 
     def _take(
-        self, client: SeenClient, node_id: int, reported: ReportedClient, places: Mapping[Partition, Standing]
+        self,
+        client: SeenClient,
+        node_id: int,
+        reported: ReportedClient,
+        places: Mapping[Partition, tuple[Standing, int]],
     ) -> None:
         """Take over what a broker has seen of a client."""
         now = self._now()
@@ -455,15 +505,17 @@ class FetchQuestions:
         client.throttled_at = max(
             (each for each in (client.throttled_at, throttled_at) if each is not None), default=None
         )
-        client.is_member_at(node_id, is_member=reported.is_member)
-        for (place, standing), each in zip(places.items(), reported.partitions, strict=True):
-            if each.counted_ms < 0:
-                standing.unheard()
-                continue
+        if reported.is_member:
+            client.member_at[node_id] = now
+        else:
+            client.member_at.pop(node_id, None)
+        for (place, (standing, count)), each in zip(places.items(), reported.partitions, strict=True):
             watch = _watch_of(each, now)
-            client.watch(place, watch)
-            watch.began = client.fetches - each.fetches
-            standing.heard(watch, now - each.counted_ms / 1000)
+            if each.counted_ms < 0:
+                standing.unheard(count)
+            elif standing.heard(count, watch, now - each.counted_ms / 1000):
+                client.watch(place, watch)
+                watch.began = client.fetches - each.fetches
 
 
 def _read(answer: Buffer | None) -> FetchReport | None:
@@ -473,18 +525,37 @@ def _read(answer: Buffer | None) -> FetchReport | None:
     return None
 
 
-def _led_by(node_id: int, places: Mapping[Partition, Standing]) -> dict[Partition, Standing]:
+def _in_parts(asked: _Asked) -> Iterator[_Asked]:
+    """The clients and partitions of one question after the other. A client with many partitions is in several."""
+    some: _Asked = {}
+    size = 0
+    for address, places in asked.items():
+        for each in (None, *places.items()):
+            if size >= _STEP:
+                yield some
+                some, size = {}, 0
+            if address not in some:
+                some[address] = {}
+                size += 1
+            if each is not None:
+                some[address][each[0]] = each[1]
+                size += 1
+    if some:
+        yield some
+
+
+def _led_by(node_id: int, places: Mapping[Partition, tuple[Standing, int]]) -> dict[Partition, tuple[Standing, int]]:
     """The partitions that another broker leads."""
     return {
         place: each
         for place, each in places.items()
-        if each.leader is not None and each.leader.node_id == node_id and not each.leader.is_here
+        if (leader := each[0].leader) is not None and leader.node_id == node_id and not leader.is_here
     }
 
 
-def _asked(place: Partition, standing: Standing) -> AskedPartition:
+def _asked(place: Partition, standing: Standing, count: int) -> AskedPartition:
     epoch = UNKNOWN if standing.leader is None else standing.leader.epoch
-    return AskedPartition(topic=place[0], partition=place[1], leader_epoch=epoch, count=round(standing.since * 1000))
+    return AskedPartition(topic=place[0], partition=place[1], leader_epoch=epoch, count=count)
 
 
 def _watch_of(reported: ReportedPartition, now: float) -> Watch:

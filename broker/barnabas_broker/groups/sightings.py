@@ -101,7 +101,8 @@ class SeenClient:
             at a time.
         throttled_at: when a quota last made it wait for records; None for never.
         is_committed: whether its last Fetch was that of a ``read_committed`` consumer; None if it has sent none.
-        member_at: the other brokers that coordinate a group with a member of it, as far as they have been asked.
+        member_at: the other brokers that coordinate a group with a member of it, as far as they have been asked, and
+            when they said so.
     """
 
     __slots__ = (
@@ -138,7 +139,7 @@ class SeenClient:
         self.denied: Lately[str] = Lately(_DENIED_SECONDS, _MOST_DENIED)
         self.throttled_at: float | None = None
         self.is_committed: bool | None = None
-        self.member_at: set[int] = set()
+        self.member_at: dict[int, float] = {}
 
     def joins(self, now: float) -> None:
         """A member of it joins."""
@@ -159,13 +160,6 @@ class SeenClient:
     def is_denied(self, topic: str, now: float) -> bool:
         """Whether Fetches of a topic have been refused lately, because its user may not read it."""
         return now - self.denied.get(topic, -inf) < 2 * _DENIED_SECONDS
-
-    def is_member_at(self, node_id: int, *, is_member: bool) -> None:
-        """Another broker coordinates a group with a member of it, or does not."""
-        if is_member:
-            self.member_at.add(node_id)
-        else:
-            self.member_at.discard(node_id)
 
     @property
     def is_shared(self) -> bool:

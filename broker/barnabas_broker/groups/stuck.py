@@ -252,13 +252,22 @@ class Standing(Lasting):
             self.counted_at = now if leader is not None and leader.is_here else inf
         self.owner, self.leader, self.generation, self.is_known = owner, leader, generation, True
 
-    def heard(self, watch: Watch, counted_at: float) -> None:
-        """The leader has reported the Fetches that it has counted since then."""
-        self.watch, self.counted_at = watch, counted_at
+    @property
+    def count(self) -> int:
+        """The number of the count of its Fetches: another one each time that the time begins again."""
+        return round(self.since * 1000)
 
-    def unheard(self) -> None:
-        """The leader has not reported any."""
-        self.counted_at = inf
+    def heard(self, count: int, watch: Watch, counted_at: float) -> bool:
+        """The leader has reported the Fetches that it has counted since then; returns whether that count goes on."""
+        is_same = count == self.count
+        if is_same:
+            self.watch, self.counted_at = watch, counted_at
+        return is_same
+
+    def unheard(self, count: int) -> None:
+        """The leader has not reported any for this count."""
+        if count == self.count:
+            self.counted_at = inf
 
     def is_counted(self, now: float) -> bool:
         """Whether its Fetches have been counted for most of the time."""

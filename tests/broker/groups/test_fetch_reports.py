@@ -12,9 +12,12 @@ from barnabas_broker.groups.fetch_reports import (
     AskedPartition,
     FetchMessage,
     FetchNotice,
+    FetchQuestions,
     FetchReport,
+    FetchReporter,
 )
-from barnabas_broker.groups.sightings import ClientAddress
+from barnabas_broker.groups.sightings import ClientAddress, Clients
+from barnabas_broker.groups.stuck import Standing
 from barnabas_broker.groups.watched import MOST
 from barnabas_broker.steps import finish
 from barnabas_broker.storage.retention import Removal
@@ -30,6 +33,7 @@ from barnabas_explain.catalog import (
     RecordsAborted,
 )
 from barnabas_protocol.codec import decode, encode
+from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 from tests.broker.groups.support import Service
 from tests.broker.groups.test_sightings import Program
@@ -47,19 +51,26 @@ class Other:
     Attributes:
         service: its coordinator; None while it cannot be reached.
         asked: the messages that it got.
+        late: the messages that wait for their answers, with what is to be called; None if it answers at once.
+        left: whether it has left the cluster.
     """
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.service: Service | None = None
         self.asked: list[FetchMessage] = []
+        self.late: list[tuple[FetchMessage, Callable[[Buffer | None], None]]] | None = None
+        self.left = False
 
     def all(self) -> Collection[int]:
-        return [self.node_id]
+        return [] if self.left else [self.node_id]
 
     def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
         assert node_id == self.node_id
         self.asked.append(decode(FetchMessage, VERSION, message))
+        if self.late is not None:
+            self.late.append((self.asked[-1], done))
+            return
         done(
             None if self.service is None else encode(finish(self.service.groups.fetches_seen(self.asked[-1])), VERSION)
         )
@@ -247,6 +258,148 @@ async def test_a_client_with_a_member_of_a_group_elsewhere_is_not_told_apart() -
     await member.commits(5)
     await member.goes_on(*([5, 8] * 20))
     assert {event.fetches for event in member.stuck} == {"unknown"}
+
+
+@pytest.mark.parametrize("stands", [True, False])
+async def test_a_client_whose_other_member_is_gone_is_told_apart_again(stands: bool) -> None:
+    """It is told apart from the next offset on."""
+    member = await away(1_000)
+    twin = Program(member.leader, "client")
+    await twin.join("other")
+    await member.commits(5)
+    await member.goes_on(*([5, 8] * 10))
+    twin.connection.lost("client", "")
+    for offset in (5,) if stands else range(400, 800):
+        await member.commits(offset)
+        await member.goes_on(offset, seconds=5 if stands else 0.25)
+    await member.commits(900)
+    await member.goes_on(*([900, 910] * 20))
+    assert member.stuck[-1].fetches == "again"
+
+
+async def test_a_broker_that_has_left_coordinates_no_group() -> None:
+    member = await away()
+    twin = Program(member.leader, "client")
+    await twin.join("other")
+    await member.commits(5)
+    await member.goes_on(*([5, 8] * 10))
+    for log in member.logs:
+        log.leads = Leader(HERE, 8, is_here=True)
+    member.leader, member.other.left = member.service, True
+    await member.waits(100)
+    await member.commits(6)
+    await member.goes_on(*([6, 8] * 20))
+    assert member.stuck[-1].fetches == "again"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_answer_that_is_late_does_not_count(answers: bool) -> None:
+    """This broker leads the partition meanwhile, and counts for itself."""
+    member = await away()
+    member.other.late = []
+    await member.commits(5)
+    await member.goes_on(5, 6, 7)
+    for log in member.logs:
+        log.leads = Leader(HERE, 8, is_here=True)
+    member.leader, late = member.service, member.other.late
+    await member.goes_on(8, 8)
+    assert late
+    for message, done in late:
+        report = finish(member.other.service.groups.fetches_seen(message)) if member.other.service else None
+        done(encode(report, VERSION) if answers and report else None)
+    await member.goes_on(*([8, 9] * 20))
+    assert member.stuck[0].fetches == "again"
+
+
+class Asked:
+    """The other brokers; their answers are late.
+
+    Attributes:
+        messages: what they are asked.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[FetchMessage] = []
+
+    def all(self) -> Collection[int]:
+        return [THERE]
+
+    def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
+        self.messages.append(decode(FetchMessage, VERSION, message))
+
+
+def test_a_client_with_many_partitions_holds_no_broker() -> None:
+    asked, logs, clients, most = Asked(), Logs(), Clients(), 100
+    logs.leads = Leader(THERE, 7, is_here=False)
+    questions = FetchQuestions(clients, logs, asked, lambda: 0.0)
+
+    def ask() -> list[FetchMessage]:
+        asked.messages.clear()
+        questions.begin()
+        for partition in range(1_000):
+            standing = Standing(5, 1, 0.0)
+            standing.owned(None, logs.leads, 1, 0.0)
+            questions.add(CLIENT, ("t", partition), standing)
+        sent = 0
+        for _ in questions.ask():
+            assert len(asked.messages) <= sent + 1
+            sent = len(asked.messages)
+        return [*asked.messages]
+
+    reporter = FetchReporter(Clients(), leading := Logs(), lambda group_id: False)
+    leading.leads = Leader(THERE, 7, is_here=True)
+    counted: dict[int, int] = {}
+    for now in (10.0, 40.0):
+        for message in ask():
+            assert sum(1 + len(client.partitions) for client in message.clients) <= most
+            *steps, report = steps_of(reporter, message, now)
+            assert len(steps) > sum(len(client.partitions) for client in message.clients)
+            for client, reported in zip(message.clients, report.clients, strict=True):
+                for place, each in zip(client.partitions, reported.partitions, strict=True):
+                    counted[place.partition] = each.counted_ms
+    assert counted == dict.fromkeys(range(1_000), 30_000)
+
+
+def steps_of(reporter: FetchReporter, message: FetchMessage, now: float) -> list[FetchReport]:
+    """A report for each step, the last one of which is whole."""
+    report = FetchReport(clients=[], logs=[])
+    steps = reporter.report(message, now)
+    found = []
+    while True:
+        found.append(report)
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found.append(stop.value)
+            return found
+
+
+def test_many_logs_without_a_replica_hold_no_broker() -> None:
+    asked, looked = Asked(), 0
+
+    class Distant(Logs):
+        def leader(self, topic: str, partition: int) -> Leader | None:
+            nonlocal looked
+            looked += 1
+            return self.leads
+
+    logs = Distant()
+    logs.here, logs.leads = False, Leader(THERE, 7, is_here=False)
+    questions = FetchQuestions(Clients(), logs, asked, lambda: 0.0)
+    questions.begin()
+    for partition in range(1_000):
+        questions.add_log(("t", partition), 3)
+    before = 0
+    for _ in questions.ask():
+        assert looked - before <= 100
+        before = looked
+    assert [len(message.logs) for message in asked.messages] == [100] * 10
+
+
+def test_a_message_with_too_many_elements_is_refused() -> None:
+    notice = FetchNotice(kind="", client_id="", host="", topic="", partition=0, numbers=[], text="")
+    with pytest.raises(DecodeError):
+        decode(FetchMessage, VERSION, encode(FetchMessage(notices=[notice] * 20_000, clients=[], logs=[]), VERSION))
 
 
 @pytest.mark.parametrize("has_replica", [True, False])

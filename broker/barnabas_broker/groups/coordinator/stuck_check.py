@@ -245,9 +245,13 @@ class StuckCheck:
         self._standing.owned(name, owners, logs.leader, generation, now)
         for place, each in standing.items():
             client = self._client(each.owner)
-            if client is not None and client.is_shared:
+            if client is None or each.owner is None:
+                continue
+            if client.member_at:
+                self._questions.ask_again(_address(each.owner), client)
+            if client.is_shared:
                 each.is_clear = False
-            elif client is not None and each.owner is not None:
+            else:
                 client.watch(place, each.watch)
                 if each.is_due(now + self._interval, self._patience):
                     self._questions.add_log(place, _first_waiting(each, logs.readable(*place)))
