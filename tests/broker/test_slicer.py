@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -212,6 +213,25 @@ async def test_a_client_does_not_pay_for_the_time_of_others() -> None:
     slicer.wait(client, interrupted)
     await turn()
     assert client.used - before == pytest.approx(QUANTUM / 2)
+
+
+async def test_each_client_pays_for_its_own_time_in_a_turn_of_short_and_long_jobs() -> None:
+    """The processor's time is not asked after short jobs."""
+    clock, processor = Clock(), Clock()
+    slicer = Slicer(clock, processor)
+    jobs = [(0.05, 0.05), (0.2, 1.5), (0.05, 0.05), (0.3, 2.0), (0.4, 0.4)]
+    clients = [Account() for _ in jobs]
+
+    def work(used: float, took: float) -> None:
+        processor.worked(used / 1000)
+        clock.worked(took / 1000)
+
+    for client, job in zip(clients, jobs, strict=True):
+        slicer.join(client)
+        slicer.wait(client, partial(work, *job))
+    before = clients[0].used
+    await turn()
+    assert [(each.used - before) * 1000 for each in clients] == pytest.approx([used for used, _ in jobs])
 
 
 async def test_a_quiet_client_comes_before_a_flood() -> None:
