@@ -224,16 +224,32 @@ class Network:
             await _within(self._urgent.wait(), pause)
 
     async def _first(self, beside: Callable[[Connection], None] | None) -> Cluster:
-        """Request the first metadata; again if the answer has no brokers: that broker starts, or has just lost etcd."""
+        """Request the first metadata; again if the answer has no brokers: that broker starts, or has just lost etcd.
+
+        Without any answer, they are requested once without what is sent beside, which may be the reason.
+        """
         backoff = retry_backoff(self.config)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.request_timeout
+        #: The connections on which something was sent beside.
+        sent: list[Connection] = []
+
+        def send(connection: Connection) -> None:
+            if beside is not None:
+                sent.append(connection)
+                beside(connection)
+
         while True:
             try:
-                return await self._update(beside)
+                return await self._update(send)
             except _NoBrokersError as error:
                 if loop.time() >= deadline:
                     raise _public(error) from None
+            except KafkaError:
+                if beside is None or not sent:
+                    raise
+                beside = None
+                continue
             await asyncio.sleep(min(backoff.failed(), max(0.0, deadline - loop.time())))
 
     async def _update(self, beside: Callable[[Connection], None] | None = None) -> Cluster:

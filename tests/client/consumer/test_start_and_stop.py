@@ -10,7 +10,7 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, member
-from tests.client.fake_answers import silence
+from tests.client.fake_answers import Action, Drop, silence
 from tests.client.fake_broker import FakeBroker, until
 from tests.world.programs import Machine, simulated
 
@@ -134,6 +134,22 @@ async def test_the_requests_of_a_new_member(broker: Machine) -> None:
         ApiKey.FETCH,
     ]
     assert first.count(ApiKey.API_VERSIONS) == 4  # one for each connection; only the first is waited for
+
+
+@pytest.mark.parametrize("answer", [silence, lambda request: Drop()], ids=["silence", "it closes the connection"])
+@simulated
+async def test_a_broker_that_does_not_answer_where_the_coordinator_is_gives_its_metadata(
+    broker: Machine, answer: Action
+) -> None:
+    """Without a subscription, nothing needs the coordinator."""
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.always(ApiKey.FIND_COORDINATOR, answer)
+    async with consumer(broker, group_id="g", enable_auto_commit=False) as reader:
+        reader.assign([T0])
+        reader.seek(T0, 0)
+        assert (await reader.getone()).value == b"a"
+    assert broker.script.keys().count(ApiKey.FIND_COORDINATOR) == 1
 
 
 @simulated
