@@ -91,6 +91,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.OVERLAPPING_RUNS: SICK,
     found.CONSUMERS_AT_ONCE: SICK,
     found.CONSUMER_PER_CALL: SICK,
+    found.CONSUMERS_NOT_CLOSED: SICK,
     found.SUBSCRIBE_LOOP: SICK,
     found.FENCING: SICK,
     found.CLOSED_BY_BROKER: SICK,
@@ -381,6 +382,9 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     kinds = {each.kind for each in diagnoses}
     if NO_MEMBERS in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != NO_MEMBERS]
+    if found.CONSUMERS_NOT_CLOSED in kinds:
+        # It says why there are so many members.
+        diagnoses = [each for each in diagnoses if each.kind != "too_many_members"]
     if "commits_of_lost" in kinds:
         # It says why offsets of that member do not get on.
         diagnoses = [each for each in diagnoses if each.kind != "slow_member"]

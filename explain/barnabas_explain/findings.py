@@ -58,6 +58,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, Position, by_topic
 from barnabas_explain.runs import STOPS_MS, Run, Runs
+from barnabas_explain.spelling import CLOSING
 from barnabas_explain.words import MAX_NAMED, Told, capital, count, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
@@ -84,6 +85,7 @@ CONSUMER_LOOP: Final = "consumer_loop"
 OVERLAPPING_RUNS: Final = "overlapping_runs"
 CONSUMERS_AT_ONCE: Final = "consumers_at_once"
 CONSUMER_PER_CALL: Final = "consumer_per_call"
+CONSUMERS_NOT_CLOSED: Final = "consumers_not_closed"
 SUBSCRIBE_LOOP: Final = "subscribe_loop"
 FENCING: Final = "fencing"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
@@ -139,6 +141,9 @@ _MOST_AT_ONCE: Final = 10
 _CALLS: Final = 6
 _CALL_MS: Final = 1_000
 _NEXT_CALL_MS: Final = 60_000
+#: A consumer that is not polled any more since the next one was made leaves when its poll interval is over: the times
+#: from the join of the next one until it leaves are near their median, by this part of it.
+_SAME_WAIT: Final = 0.1
 #: A client knows of a new partition within metadata.max.age.ms, 5 minutes, and its leader then asks for an assignment.
 _FOLLOWS_MS: Final = 310_000
 #: A leader whose client knew no topic when it joined asks again within so many milliseconds after the first assignment.
@@ -178,6 +183,7 @@ _WAS: Final = {
     OVERLAPPING_RUNS: "it is a run of a program whose runs overlap",
     CONSUMERS_AT_ONCE: "its program probably makes many consumers",
     CONSUMER_PER_CALL: "its program probably makes a consumer for each call",
+    CONSUMERS_NOT_CLOSED: "its program probably makes consumers, and does not close the old ones",
     FENCING: "its producer had probably been fenced by that of another program with its transactional.id",
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused, or its network had been cut",
@@ -470,6 +476,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     _find_runs(events, findings)
     _find_rounds(events, findings)
     _find_overlaps(events, findings)
+    _find_not_closed(events, findings)
     _find_fences(events, findings)
     _find_loops(events, findings)
     _find_new_instances(events, cases, findings)
@@ -1372,6 +1379,81 @@ def _of_calls(calls: Sequence[_Call], typical_ms: int) -> Finding:
         " each time: look what stops it."
     )
     return Finding(CONSUMER_PER_CALL, last.member, text, remedy, PROBABLE)
+
+
+# Programs that do not close their consumers
+
+
+class _NotClosed(NamedTuple):
+    """A member that left by itself because it was not polled, and for how many milliseconds the next one of its program
+    had been a member by then."""
+
+    left: MemberLeft
+    waited_ms: int
+
+
+def _find_not_closed(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give the ends and joins of the members of a program that makes a new consumer again and again, and does not close
+    the old one, the same finding.
+
+    Clients may commit and join rebalances in the background, so that such a consumer seems to work. But it is not
+    polled since the next one was made, and leaves one poll interval after that. Programs of one name that hang do so at
+    any time after others have started.
+    """
+    joins: dict[tuple[object, ...], list[MemberJoined]] = {}
+    polled = set()
+    for event in events:
+        if not isinstance(event, MemberJoined) or event.member.instance_id:
+            continue
+        if event.rejoined_ms is None:
+            joins.setdefault(event.member[1:], []).append(event)
+        else:
+            polled.add(event.old_member_id)
+    ends: dict[tuple[object, ...], list[MemberLeft]] = {}
+    for event in events:
+        known = findings.of_departures.get(id(event))
+        is_slow = isinstance(event, MemberLeft) and known is not None and known.kind == SLOW_POLL
+        if isinstance(event, MemberLeft) and is_slow and event.member.member_id not in polled:
+            ends.setdefault(event.member[1:], []).append(event)
+    for program, left in ends.items():
+        members = joins.get(program, [])
+        found = [each for end in left if (each := _not_closed(end, members)) is not None]
+        if len(found) < _LOOP_LIVES:
+            continue
+        typical = median(each.waited_ms for each in found)
+        alike = [each for each in found if abs(each.waited_ms - typical) <= _SAME_WAIT * typical]
+        # Programs that were started together, and hang, are not followed by new ones.
+        goes_on = members[-1].time > left[0].time
+        if not goes_on or len(alike) < max(_LOOP_LIVES, _MOST_RUNS * len(left)):
+            continue
+        finding = _of_not_closed(alike, members, typical)
+        findings.of_departures.update((id(each.left), finding) for each in alike)
+        findings.of_joins.update((id(join), finding) for join in members[1:])
+        _tell_asks(events, {join.member.member_id for join in members}, finding, findings)
+
+
+def _not_closed(left: MemberLeft, members: Sequence[MemberJoined]) -> _NotClosed | None:
+    """A member that left, if the next one of its program had joined by then; None if none had."""
+    ids = [each.member.member_id for each in members]
+    after = members[ids.index(left.member.member_id) + 1 :] if left.member.member_id in ids else ()
+    if not after or after[0].time >= left.time:
+        return None
+    return _NotClosed(left, left.time - after[0].time)
+
+
+def _of_not_closed(found: Sequence[_NotClosed], members: Sequence[MemberJoined], waited_ms: float) -> Finding:
+    last = found[-1].left
+    brief = f"{last.member.common_name} probably makes a new consumer again and again, and does not close the old one"
+    text = f"{brief}: of {count(len(members), 'member')} of one client id and host, which joined within"
+    text += f" {ms(members[-1].time - members[0].time)}, {len(found)} left by themselves about"
+    text += f" {ms(round(waited_ms, -3))} after the next one had joined, and did not join again: they have probably not"
+    text += " been polled since then"
+    remedy = (
+        "Close the consumer before the next one is made, also after an error, in a finally"
+        f" ({CLOSING}); or keep it, and handle the error in the loop. Each old one keeps its partitions, whose records"
+        " wait, for max.poll.interval.ms: to raise that makes it worse, and more members do not help."
+    )
+    return Finding(CONSUMERS_NOT_CLOSED, last.member, text, remedy, PROBABLE, brief=brief)
 
 
 def _life(event: GroupEvent, findings: Findings) -> _Life | None:

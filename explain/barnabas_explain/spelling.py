@@ -24,6 +24,13 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
 }
 #: An assignor for all topics together, in a remedy.
 TOGETHER: Final = "partition.assignment.strategy=roundrobin, or cooperative-sticky"
+#: How a consumer is closed, in a remedy.
+CLOSING: Final = "consumer.close(), or await consumer.stop() with aiokafka"
+_CLOSING: Final[Mapping[str, str]] = {
+    "aiokafka": "await consumer.stop()",
+    "barnabas": "await consumer.close(), or async with",
+    _RDKAFKA: "rd_kafka_consumer_close(), or close()",
+}
 _SETTINGS: Final = re.compile(
     r"(?<![\w.])(auto\.commit\.interval\.ms|auto\.offset\.reset|client\.id|enable\.auto\.commit|fetch\.min\.bytes"
     r"|group\.id|group\.instance\.id|group\.protocol|group\.remote\.assignor|heartbeat\.interval\.ms|isolation\.level"
@@ -54,6 +61,7 @@ def speller(events: Iterable[GroupEvent]) -> Callable[[str | None], str | None]:
         assignors = _ASSIGNORS.get(library)
         if assignors is not None:
             remedy = remedy.replace(TOGETHER, f"partition.assignment.strategy={assignors}")
+        remedy = remedy.replace(CLOSING, _CLOSING.get(library, "consumer.close()"))
         if library == _CONFLUENT:
             return remedy.replace("max.poll.records", "num_messages of consume()")
         return (

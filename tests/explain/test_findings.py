@@ -936,6 +936,76 @@ def test_other_members_that_come_and_go_are_no_runs_that_overlap(records: list[E
     assert "overlapping_runs" not in {each.kind for each in find(read(records)).of_departures.values()}
 
 
+def not_closed(*starts: int, waits: Sequence[int] = (300, 303, 298, 300, 301), **data: Any) -> list[EventRecord]:
+    """Members of one program that start so many seconds after zero, and leave so many seconds after the next one has
+    started."""
+    records: list[EventRecord] = []
+    for number, (start, after) in enumerate(zip(starts, (*starts[1:], None), strict=True)):
+        records += [event(MemberJoined, start * 1_000, number), *started(start * 1_000, MemberJoined, number)]
+        if after is not None:
+            end = after + waits[number % len(waits)]
+            seen = {**OPEN, "software": None, "joined_ago_ms": (end - start) * 1_000, "committed_ago_ms": 2_000, **data}
+            records += [event(MemberLeft, end * 1_000, number, **seen), *started(end * 1_000, MemberLeft, number)]
+    return sorted(records, key=lambda each: each["time"])
+
+
+LEAKS = (100, 142, 184, 300, 330, 410, 455)
+
+
+def test_a_program_that_does_not_close_its_consumers_is_one_finding() -> None:
+    records = not_closed(*LEAKS)
+    (found,) = {each.text: each for each in find(read(records)).of_departures.values()}.values()
+    assert (found.kind, found.sure) == ("consumers_not_closed", "probable")
+    assert found.text == (
+        "c (h) probably makes a new consumer again and again, and does not close the old one: of 7 members of one"
+        " client id and host, which joined within 6 min, 6 left by themselves about 5 min after the next one had"
+        " joined, and did not join again: they have probably not been polled since then"
+    )
+    assert "to raise that makes it worse" in str(found.remedy)
+    _, told, *others = explain(read(records))
+    assert told.text == f"Consumers that are not closed: {found.text}."
+    assert others == []
+
+
+@pytest.mark.parametrize(
+    ("software", "closes"),
+    [
+        ("aiokafka", "(await consumer.stop()); or keep it"),
+        ("kafka-python 3.0.12", "(consumer.close()); or keep it"),
+        (None, "(consumer.close(), or await consumer.stop() with aiokafka); or keep it"),
+    ],
+)
+def test_a_consumer_is_closed_as_its_library_does(software: str | None, closes: str) -> None:
+    joined = {"software": software}
+    records = [each | joined if each["type"] == MemberJoined.type else each for each in not_closed(*LEAKS)]
+    _, told = explain(read(records))
+    assert closes in str(told.remedy)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        not_closed(*LEAKS, waits=(300, 120, 420, 60, 500, 210)),
+        not_closed(100, 142, 500),
+        not_closed(100, 101, 102, 103, 104),
+        sorted(
+            [
+                *not_closed(*LEAKS),
+                *(
+                    event(MemberJoined, (start + 330) * 1_000, 10 + at, old_member_id=f"m{at}", rejoined_ms=30_000)
+                    for at, start in enumerate(LEAKS[1:])
+                ),
+            ],
+            key=lambda each: each["time"],
+        ),
+    ],
+    ids=["at any time", "twice", "started together", "polls again"],
+)
+def test_other_members_that_poll_too_slowly_are_no_consumers_left_open(records: list[EventRecord]) -> None:
+    found = find(read(records)).of_departures.values()
+    assert {each.kind for each in found if each.kind != "slow_poll"} == set()
+
+
 def calls(count: int, took_ms: int = 20, moved: int = 1, joining_ms: int = 3_000) -> list[EventRecord]:
     """Members of one program that join one after the other, have their partitions for some milliseconds, and leave."""
     records: list[EventRecord] = []
