@@ -69,7 +69,7 @@ class OtherCoordinators:
                 log.info,
                 "another broker does not report the Fetches of members: whether they get on there is not known",
                 "",
-                broker=node_id,
+                node_id=node_id,
                 reason=reason,
             )
         done(answer)

@@ -69,7 +69,7 @@ async def test_no_answer_is_logged_once(
         assert await answers(Broker2(answer), 20) == [None] * 20
     (line,) = caplog.messages
     assert "another broker does not report the Fetches of members" in line
-    assert "broker=2" in line
+    assert "node_id=2" in line, "the key `broker` is that of the broker that writes the line"
     assert reason in line
 
 
