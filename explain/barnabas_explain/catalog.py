@@ -863,11 +863,7 @@ class MemberRejoined(MemberEvent):
     kind = "changed"
 
     def clause(self) -> Told:
-        return Told(
-            f"{self.name} rejoined with the same topics{self.reason}",
-            "This is normal for cooperative rebalancing: a member that has revoked partitions rejoins, so that others"
-            " get them.",
-        )
+        return Told(f"{self.name} rejoined with the same topics{self.reason}")
 
 
 #: What to do about a member that probably reads what its program writes.

@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.findings import KILLED, STOPPED, Findings
 from barnabas_explain.members import Member
+from barnabas_explain.rejoins import GOES_ON
 from barnabas_explain.words import Told, count, ms, names_of
 
 #: So many members are replaced in a deployment.
@@ -80,7 +81,7 @@ def find_deployment(events: Iterable[GroupEvent], findings: Findings) -> Deploym
     are_stopped, is_cooperative = True, False
     for event in events:
         if isinstance(event, JoinPhaseOver):
-            is_cooperative |= "cooperative" in (event.protocol or "")
+            is_cooperative |= GOES_ON in (event.protocol or "")
         if not isinstance(event, MemberEvent):
             continue
         name = event.member.name

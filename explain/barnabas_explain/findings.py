@@ -57,6 +57,7 @@ from barnabas_explain.catalog import (
     skip_record,
 )
 from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, Position, by_topic
+from barnabas_explain.rejoins import GOES_ON
 from barnabas_explain.runs import STOPS_MS, Run, Runs
 from barnabas_explain.spelling import CLOSING
 from barnabas_explain.words import MAX_NAMED, Told, capital, count, ms, names_of, times, were
@@ -269,6 +270,7 @@ class Findings:
             (KIP-429), and how long ago that was in ms, by the identity of the event.
         new_topics: the topics that a member has got, and that no member had before as far as is known, by member id, by
             the identity of the event that says so.
+        cooperative: the identities of the events in which a member rejoined while the assignor was a cooperative one.
         follows_topic: the identities of the events in which a leader asked for a new assignment after a topic had
             changed.
         at_first: the same, of leaders that did so just after the first assignment that they made.
@@ -282,6 +284,7 @@ class Findings:
     recreated: dict[int, int] = field(default_factory=dict)
     revoked: dict[int, tuple[ByTopic, int]] = field(default_factory=dict)
     new_topics: dict[int, dict[str | None, list[str]]] = field(default_factory=dict)
+    cooperative: set[int] = field(default_factory=set)
     follows_topic: set[int] = field(default_factory=set)
     at_first: set[int] = field(default_factory=set)
     firsts: dict[str | None, str | None] = field(default_factory=dict)
@@ -307,6 +310,8 @@ class Findings:
             partitions, waited_ms = self.revoked[id(event)]
             text = f"{event.name} rejoined {ms(waited_ms)} after it had to revoke {in_words(partitions)}, which had no"
             return Told(f"{text} owner until then", _LATE if waited_ms > _LATE_MS else _COOPERATIVE)
+        if isinstance(event, MemberRejoined) and id(event) in self.cooperative:
+            return Told(event.clause().text, _REJOINS)
         if isinstance(event, LeaderRejoined) and id(event) in self.follows_topic:
             return Told(event.clause().text, _NEW_PARTITIONS)
         if isinstance(event, LeaderRejoined) and id(event) in self.at_first:
@@ -332,6 +337,9 @@ _SAME_INSTANCE_ID: Final = (
 _LATE_MS: Final = 1_000
 _NEW_PARTITIONS: Final = (
     "Leaders do so when a topic is created or gets more partitions: see the events about topics just before."
+)
+_REJOINS: Final = (
+    "This is normal for cooperative rebalancing: a member that has revoked partitions rejoins, so that others get them."
 )
 _COOPERATIVE: Final = (
     "This is normal for cooperative rebalancing: others get partitions when a member has revoked them."
@@ -487,7 +495,11 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         if isinstance(event, RebalanceOver):
             over = event
         elif isinstance(event, LeaderRejoined | MemberRejoined) and over is not None:
-            partitions = _without_owner(over, event.member)
+            is_cooperative = GOES_ON in (over.protocol or "")
+            if is_cooperative:
+                findings.cooperative.add(id(event))
+            # Of rebuilt events the assignor may not be known.
+            partitions = _without_owner(over, event.member) if is_cooperative or over.protocol is None else None
             if partitions:
                 findings.revoked[id(event)] = partitions, event.time - over.time
         elif isinstance(event, TopicDeleted):

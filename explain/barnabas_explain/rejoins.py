@@ -12,7 +12,7 @@ _LONG_MS: Final = 10_000
 #: A member that has heard of the rebalance only so many milliseconds before it rejoined had no time to do so earlier.
 _HEARD_MS: Final = 1_000
 #: Members of a protocol with this in its name consume while they wait.
-_GOES_ON: Final = "cooperative"
+GOES_ON: Final = "cooperative"
 
 
 class Late(NamedTuple):
@@ -60,7 +60,7 @@ def _waits(events: Iterable[GroupEvent]) -> Iterator[tuple[Member, float, int]]:
             new.add(event.member.member_id)
         elif isinstance(event, RebalanceOver):
             new.clear()
-        elif isinstance(event, JoinPhaseOver) and (event.members or 0) > 1 and _GOES_ON not in (event.protocol or ""):
+        elif isinstance(event, JoinPhaseOver) and (event.members or 0) > 1 and GOES_ON not in (event.protocol or ""):
             last = next(iter(event.joined_after or ()), None)
             if last is None or last.after_ms < _LONG_MS or last.member.member_id in new:
                 continue

@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     MemberLeft,
     MemberNotRejoined,
     MemberNotRevoked,
+    MemberRejoined,
     MemberReplaced,
     MemberSlow,
     RebalanceOver,
@@ -1350,6 +1351,20 @@ def test_a_leader_that_knew_no_topic_when_it_joined_asks_again_at_once() -> None
         " no topic before."
     )
     assert told.remedy is None
+
+
+@pytest.mark.parametrize(("protocol", "is_normal"), [("cooperative-sticky", True), ("range", False), (None, False)])
+def test_a_member_that_rejoins_is_normal_only_if_the_assignor_is_cooperative(
+    protocol: str | None, is_normal: bool
+) -> None:
+    first, again = (started(at, kind, 1) for at, kind in ((1_000, MemberJoined), (8_000, MemberRejoined)))
+    first[-1] |= {"protocol": protocol}
+    told = explain(read([event(MemberJoined, 1_000), *first, event(MemberRejoined, 8_000), *again]))[-1]
+    assert told.text == "Generation 1: c (h) rejoined with the same topics."
+    normal = (
+        "This is normal for cooperative rebalancing: a member that has revoked partitions rejoins, so that others get"
+    )
+    assert told.remedy == (f"{normal} them." if is_normal else None)
 
 
 def late(*times: int, number: int = 1) -> list[EventRecord]:
