@@ -149,6 +149,10 @@ def open_coordinators(
         broker = cluster.image.brokers.get(node_id)
         return None if broker is None else broker.endpoints.get(between)
 
+    def advertised(node_id: int, listener: str) -> str | None:
+        broker = cluster.image.brokers.get(node_id)
+        return None if broker is None else broker.address_on(listener)
+
     def others() -> list[int]:
         return [each for each in cluster.image.brokers if each != node_id]
 
@@ -202,7 +206,7 @@ def open_coordinators(
         regexes=regexes,
         logs=ConsumedLogs(replicas),
         timed_out=timed_out,
-        others=OtherCoordinators(others, fetch_peers),
+        others=OtherCoordinators(others, fetch_peers, advertised),
     )
     transactions = TransactionCoordinator(
         config,

@@ -165,6 +165,8 @@ FIELDS: Final = {
     "committed_in": "the number of partitions with committed offsets",
     "idle": "those of the members that have no partition",
     "owned": "the number of partitions that the members have",
+    "broker": "the node id of the broker that the members do not reach",
+    "address": "HOST:PORT that it advertises to them",
     "behind": "the member that has nearly all of the lag, or the owner of the partition that has: the `lag` there,"
     " `positions`, and for how long, `stood_ms`, none of these has moved; absent if there is no such member",
     "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
@@ -3049,6 +3051,57 @@ class NothingFetched(MemberEvent):
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "records": self.records, "since": seconds(self.stood_ms / 1000)}
         return self._line("warning", "a member has not fetched", partitions=words.partitions(self.partitions), **pairs)
+
+
+@event("broker_not_reached")
+class BrokerNotReached(GroupEvent):
+    """Members fetch nothing of what a broker leads, and have no connection to it; again after twice as long."""
+
+    broker: int
+    address: str | None = None
+    behind: tuple[MemberLag, ...]
+
+    def flaw(self) -> str | None:
+        return None if all(each.positions for each in self.behind) and self.behind else "behind"
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        """The partitions, and their committed offsets; -1 for none."""
+        return tuple(position for each in self.behind for position in each.positions)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether it is so in several partitions; the program may have paused a single one."""
+        return len(self.positions) > 1
+
+    def sentence(self) -> Told:
+        one, places = len(self.behind) == 1, by_topic(each[:2] for each in self.positions)
+        records = sum(each.lag for each in self.behind)
+        stood = max(each.stood_ms or 0 for each in self.behind)
+        broker = f"broker {self.broker}{f' ({self.address})' if self.address else ''}"
+        what = f"of the {len(self.positions)} partitions that {broker} leads ({words.partitions(places)})"
+        if not self.is_alike:
+            what = f"of {words.partitions(places)}, which {broker} leads,"
+        text = f"{words.names_of(each.member for each in self.behind)} {'has' if one else 'have'} fetched nothing"
+        text += f" {what} for {words.ms(stood)}, while {words.count(records, 'record')}"
+        text += f" {'waits' if records == 1 else 'wait'} there and other partitions are fetched. Broker {self.broker}"
+        text += f" has seen neither a Fetch nor a connection of {'it' if one else 'them'}:"
+        text += f" {'it' if one else 'they'} probably {'does' if one else 'do'} not reach it"
+        if not self.is_alike:
+            text += ", or it has paused this partition"
+        where = self.address or f"the address that broker {self.broker} advertises"
+        command = f" `barnabas topics list -b {self.address}` there shows whether it can." if self.address else ""
+        return Told(
+            f"{text}.",
+            f"Look whether {where} can be reached from the {'host of this member' if one else 'hosts of these members'}"
+            f": a firewall, a security group, a network policy, the name in advertised.listeners.{command}"
+            f" {'Its log has' if one else 'Their logs have'} the error of the connection.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"members": len(self.behind), "broker": self.broker, "address": self.address}
+        where = words.partitions(by_topic(each[:2] for each in self.positions))
+        return self._line("warning", "members do not reach a broker", partitions=where, **pairs)
 
 
 @event("fetches_waited")

@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     READS_ITSELF,
     WHY_DELETED,
     AbortedRecordsRead,
+    BrokerNotReached,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,
@@ -127,6 +128,8 @@ NO_MEMBERS: Final = "no_members"
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
 NOT_COMMITTED: Final = "not_committed"
+#: The kind of the diagnosis of members that do not reach a broker.
+NOT_REACHED: Final = "broker_not_reached"
 #: The kind of the diagnosis of a group that does not exist, because its program does not join.
 NEVER_JOINED: Final = "never_joined"
 #: The kind of the diagnosis of a group that consumes less than is written.
@@ -175,6 +178,7 @@ OF_NOW: Final = (
     "records_deleted",
     "nothing_committed",
     "nothing_fetched",
+    NOT_REACHED,
     "fetches_waited",
     "topic_denied",
     "records_aborted",
@@ -216,6 +220,8 @@ _STILL: Final = 0.75
 _MOST: Final = 5
 #: The assignor of both protocols that assigns each topic alone.
 _RANGE: Final = "range"
+#: The offset of a partition without a committed one.
+_NONE: Final = -1
 #: Characters of a regular expression in a sentence.
 _MOST_CHARACTERS: Final = 200
 
@@ -362,6 +368,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     diagnoses = [
         *_of_present(present, past, now_ms),
         *_of_offsets(present, past, now_ms),
+        *_of_unreached(present, past, now_ms),
         *_of_losses(present, past, since_ms),
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
@@ -394,7 +401,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         # the other.
         diagnoses = [each for each in diagnoses if each.kind not in (*_OF_LAG, NOT_COMMITTED) or each.severity > ODD]
         diagnoses += growing
-    elif any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
+    elif any(each.kind in (STUCK, NOT_COMMITTED, NOT_REACHED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
     spelled = speller(past)
@@ -1006,10 +1013,13 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     """Members that do not get on, or read without committing, as far as that is still so."""
     newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted | NothingFetched] = {}
     refused: dict[str | None, CommitsRefused] = {}
-    of_positions: dict[tuple[str | None, Position], OffsetsStuck] = {}
+    of_positions: dict[tuple[str | None, Position], OffsetsStuck | BrokerNotReached] = {}
     for event in completed(events):
         if isinstance(event, CommitsRefused):
             refused[event.member.member_id] = event
+        if isinstance(event, BrokerNotReached):
+            places = ((behind.member.member_id, each) for behind in event.behind for each in behind.positions)
+            of_positions |= dict.fromkeys(places, event)
         if isinstance(event, OffsetsStuck):
             of_positions |= dict.fromkeys(((event.member.member_id, each) for each in event.positions), event)
         if isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
@@ -1086,6 +1096,28 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     return diagnoses
 
 
+def _of_unreached(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Members that do not reach a broker, as far as offsets of the partitions that it leads have not moved."""
+    newest = {event.broker: event for event in events if isinstance(event, BrokerNotReached)}
+    diagnoses = []
+    for event in newest.values():
+        behind = []
+        for each in event.behind:
+            left = _left(present, each.member, each.positions)
+            if left:
+                lag = sum(present.lags[place[:2]] for place in left)
+                stood_ms = (each.stood_ms or 0) + now_ms - event.time
+                behind.append(MemberLag(each.member, lag, left, stood_ms))
+        if behind:
+            event = event.changed(behind=tuple(behind))
+            severity, sure = (BROKEN, PROBABLE) if event.is_alike else (SICK, POSSIBLE)
+            text, remedy = event.sentence()
+            diagnoses.append(
+                Diagnosis(present.group, NOT_REACHED, severity, text, sure, (), remedy, event.time, event=event)
+            )
+    return diagnoses
+
+
 def _stuck(*, is_proven: bool) -> tuple[str, int, str]:
     """The kind, the severity and how sure it is, of a member that does not get on, or perhaps."""
     return (STUCK, BROKEN, PROBABLE) if is_proven else (NOT_COMMITTED, ODD, POSSIBLE)
@@ -1093,11 +1125,16 @@ def _stuck(*, is_proven: bool) -> tuple[str, int, str]:
 
 def _standing(present: Present, event: OffsetsStuck) -> tuple[Position, ...]:
     """The offsets of a member that have not moved since they were reported."""
-    has = next((each.partitions for each in present.readers if each.member.member_id == event.member.member_id), ())
+    return _left(present, event.member, event.positions)
+
+
+def _left(present: Present, member: Member, positions: Iterable[Position]) -> tuple[Position, ...]:
+    """Those of some partitions that a member still has, with records, and of which the offsets have not moved."""
+    has = next((each.partitions for each in present.readers if each.member.member_id == member.member_id), ())
     return tuple(
         each
-        for each in event.positions
-        if each[:2] in has and present.committed.get(each[:2]) == each.offset and present.lags.get(each[:2])
+        for each in positions
+        if each[:2] in has and present.committed.get(each[:2], _NONE) == each.offset and present.lags.get(each[:2])
     )
 
 
@@ -1122,7 +1159,8 @@ def _of_lag(
     # It is reported again when it has lasted twice as long.
     if passed > event.took_ms + _LATE_MS or lag - event.lag_before < expected * _STILL:
         return []
-    stuck = {place for each in events if isinstance(each, OffsetsStuck) for place in each.positions}
+    about = OffsetsStuck | BrokerNotReached
+    stuck = {place for each in events if isinstance(each, about) for place in each.positions}
     standing = {each[:2] for each in stuck if present.committed.get(each[:2]) == each.offset}
     if not event.throttled and sum(present.lags.get(each, 0) for each in standing) >= lag * NEARLY_ALL:
         return []  # The group keeps up with what is written elsewhere.

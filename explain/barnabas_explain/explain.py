@@ -23,6 +23,7 @@ from barnabas_explain.catalog import (
     SLOW_MS,
     AbortedRecordsRead,
     AssignorFailed,
+    BrokerNotReached,
     Caused,
     CommitsBeyondEnd,
     CommitsOften,
@@ -775,6 +776,7 @@ _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgra
 #: Events that have an explanation of their own, also during a storm.
 _ALONE: Final = (
     AbortedRecordsRead,
+    BrokerNotReached,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,

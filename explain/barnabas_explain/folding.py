@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_explain.catalog import (
     AbortedRecordsRead,
+    BrokerNotReached,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,
@@ -149,6 +150,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
         case AbortedRecordsRead() | CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
+        case BrokerNotReached():
+            yield _Fold((event.type, event.broker), _with_all_of_later)
         case LagGrows() | RecordsAborted():
             yield _Fold((event.type,), _of_one_growth)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    BrokerNotReached,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,
@@ -843,3 +844,71 @@ def test_lag_that_grows_where_a_member_hangs_is_told_with_that() -> None:
     ]
     elsewhere = {**grows, "behind": [{**behind, "positions": [["t", 0, 5], ["t", 1, 9]]}]}
     assert len(explain(read([hangs, elsewhere]))) == 2
+
+
+def unreached(*numbers: int, at: int = 199_000, **data: Any) -> EventRecord:
+    """The members of these numbers, which have a partition each, do not reach a broker."""
+    behind = [
+        {
+            "member_id": f"m{number}",
+            "client_id": f"c{number}",
+            "host": "/h",
+            "instance_id": None,
+            "lag": 10,
+            "positions": [["t", number - 1, 5]],
+            "stood_ms": 300_000,
+        }
+        for number in numbers
+    ]
+    return event(BrokerNotReached, at, **{"broker": 3, "address": "b3:9092", "behind": behind, **data})
+
+
+APART = present(
+    reader(1, partitions=(0, 2)),
+    reader(2, partitions=(1, 3)),
+    committed={("t", 0): 5, ("t", 1): 5, ("t", 2): 90, ("t", 3): 90},
+    lags={("t", 0): 20, ("t", 1): 22, ("t", 2): 1},
+)
+
+
+def test_members_that_do_not_reach_a_broker() -> None:
+    (found,) = told(APART, unreached(1, 2))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("broker_not_reached", "broken", "probable")
+    assert found.text == (
+        "c1 (h) and c2 (h) have fetched nothing of the 2 partitions that broker 3 (b3:9092) leads (t-0 to t-1) for 5"
+        " min, while 42 records wait there and other partitions are fetched. Broker 3 has seen neither a Fetch nor a"
+        " connection of them: they probably do not reach it."
+    )
+    assert found.remedy == (
+        "Look whether b3:9092 can be reached from the hosts of these members: a firewall, a security group, a network"
+        " policy, the name in advertised.listeners. `barnabas topics list -b b3:9092` there shows whether it can. Their"
+        " logs have the error of the connection."
+    )
+    (said,) = explain(read([unreached(1, 2)]))
+    assert said.remedy == found.remedy
+    assert said.text.endswith("of them: they probably do not reach it.")
+
+
+def test_one_partition_of_a_broker_that_is_not_reached_may_be_paused() -> None:
+    (found,) = told(APART, unreached(1))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("broker_not_reached", "sick", "possible")
+    assert "nothing of t-0, which broker 3 (b3:9092) leads, for 5 min, while 20 records wait" in found.text
+    assert found.text.endswith("it probably does not reach it, or it has paused this partition.")
+
+
+def test_a_broker_that_is_reached_again_is_no_finding() -> None:
+    moved = replace(APART, committed={**APART.committed, ("t", 0): 6})
+    (found,) = told(moved, unreached(1, 2))
+    assert found.text.startswith("c2 (h) has fetched nothing of t-1,")
+    assert told(replace(moved, committed={**moved.committed, ("t", 1): 6}), unreached(1, 2)) == []
+
+
+def test_what_was_said_before_of_partitions_of_a_broker_that_is_not_reached_does_not_count() -> None:
+    paused = stuck(190_000, committed_ago_ms=1_000)
+    assert [each.kind for each in told(APART, paused, unreached(1, 2))] == ["broker_not_reached"]
+
+
+def test_a_broker_that_is_not_reached_says_why_the_lag_grows() -> None:
+    figures: dict[str, Any] = {"consumed": 300, "written": 342, "lag_before": 0, "lag": 42, "took_ms": 200_000}
+    grows = event(LagGrows, 199_500, **figures, led=4, committed_in=4, members=2, idle=0, owned=4)
+    assert [each.kind for each in told(APART, unreached(1, 2), grows)] == ["broker_not_reached"]

@@ -151,6 +151,7 @@ GOOD: dict[str, Any] = {
     "what": "w",
     "now": 7,
     "more": 8,
+    "broker": 3,
     "timestamp": -1,
     **{
         f"{name}_ms": 10

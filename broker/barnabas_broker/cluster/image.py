@@ -45,7 +45,11 @@ class BrokerInfo(NamedTuple):
     @property
     def address(self) -> str:
         """HOST:PORT of the first listener, for messages."""
-        host, port = next(iter(self.endpoints.values()))
+        return self.address_on("")
+
+    def address_on(self, listener: str) -> str:
+        """HOST:PORT of a listener, or of the first one if there is none of this name."""
+        host, port = self.endpoints.get(listener) or next(iter(self.endpoints.values()))
         return f"{host}:{port}"
 
 

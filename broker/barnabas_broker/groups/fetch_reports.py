@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.leader import DistantLog
 from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
-from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
+from barnabas_broker.groups.sightings import Away, ClientAddress, Clients, SeenClient
 from barnabas_broker.groups.stuck import Standing, Watch
 from barnabas_broker.groups.watched import MOST
 from barnabas_broker.recent import Lately
@@ -35,8 +35,8 @@ from barnabas_protocol.wire import Buffer
 VERSION: Final = 0
 #: What a leader counts for another broker is forgotten if that has not asked for so many seconds.
 _FORGET_SECONDS: Final = 180.0
-#: For so many seconds it counts that a broker coordinates a group with a member of a client: three looks.
-_MEMBER_SECONDS: Final = 90.0
+#: For so many seconds it counts what a broker has said of a client: three looks.
+_SAID_SECONDS: Final = 90.0
 #: Of a time that is not known, in ms.
 UNKNOWN: Final = -1
 #: Whether something is so, or is not known.
@@ -150,6 +150,8 @@ class ReportedClient(Struct):
     throttled_ago_ms: int = field(INT64)
     #: Whether the broker coordinates a group with a member that has its client id and host.
     is_member: bool = field(BOOLEAN)
+    #: Whether it has a connection to the broker.
+    is_connected: bool = field(BOOLEAN)
     partitions: list[ReportedPartition] = field(array(ReportedPartition))
 
 
@@ -274,6 +276,7 @@ class FetchReporter:
             is_committed=_NUMBERS[None if seen is None else seen.is_committed],
             throttled_ago_ms=UNKNOWN if seen is None else _ago(seen.throttled_at, now),
             is_member=any(self._coordinates(group_id) for group_id, _ in members),
+            is_connected=self._clients.is_connected(address),
             partitions=[],
         )
         for partition in asked.partitions:
@@ -410,7 +413,7 @@ class FetchQuestions:
         One that has left the cluster does not say so again.
         """
         now = self._now()
-        client.member_at = {each: at for each, at in client.member_at.items() if now - at < _MEMBER_SECONDS}
+        client.member_at = {each: at for each, at in client.member_at.items() if now - at < _SAID_SECONDS}
         if client.member_at:
             self.add(address)
 
@@ -505,6 +508,12 @@ class FetchQuestions:
         client.throttled_at = max(
             (each for each in (client.throttled_at, throttled_at) if each is not None), default=None
         )
+        away, last = client.away_from.pop(node_id, None), _at(reported.fetched_ago_ms, now)
+        # The program that had its client id before may have fetched there.
+        has_fetched = last is not None and (client.joined_at is None or last >= client.joined_at)
+        if reported.seen_ms >= 0 and not has_fetched and not reported.is_connected:
+            goes_on = away is not None and now - away.until <= _SAID_SECONDS
+            client.away_from[node_id] = Away(away.since if away is not None and goes_on else now, now)
         if reported.is_member:
             client.member_at[node_id] = now
         else:

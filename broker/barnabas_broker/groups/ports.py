@@ -124,6 +124,10 @@ class OtherBrokers(Protocol):
     def all(self) -> Collection[int]:
         """Their node ids."""
 
+    def advertised(self, node_id: int, listener: str) -> str | None:
+        """HOST:PORT that a broker advertises to the clients of a listener, or of its first one if it has none of that
+        name; None if there is no such broker."""
+
     def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
         """Send a message to the group coordinator of a broker.
 

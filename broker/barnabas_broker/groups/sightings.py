@@ -8,6 +8,7 @@ commits.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
@@ -78,6 +79,18 @@ _MOST_OF_TOPIC: Final = 249
 _MOST_CHARACTERS: Final = 120
 
 
+class Away(NamedTuple):
+    """A broker has seen neither a Fetch nor a connection of a client.
+
+    Attributes:
+        since: when it first said so, and has ever since, in seconds on the coordinator's clock.
+        until: when it last said so.
+    """
+
+    since: float
+    until: float
+
+
 class SeenClient:
     """The connections that have one client id and come from one host: nearly always one program.
 
@@ -103,10 +116,13 @@ class SeenClient:
         is_committed: whether its last Fetch was that of a ``read_committed`` consumer; None if it has sent none.
         member_at: the other brokers that coordinate a group with a member of it, as far as they have been asked, and
             when they said so.
+        away_from: the other brokers that have seen neither a Fetch nor a connection of it, as far as they have been
+            asked.
     """
 
     __slots__ = (
         "__weakref__",
+        "away_from",
         "connections",
         "denied",
         "fetched_at",
@@ -140,6 +156,7 @@ class SeenClient:
         self.throttled_at: float | None = None
         self.is_committed: bool | None = None
         self.member_at: dict[int, float] = {}
+        self.away_from: dict[int, Away] = {}
 
     def joins(self, now: float) -> None:
         """A member of it joins."""
@@ -238,10 +255,26 @@ class ClientAddress(NamedTuple):
 
 
 class Clients:
-    """The clients that have a connection."""
+    """The clients that have a connection, those with members and, by their number only, all others."""
 
     def __init__(self) -> None:
         self._clients: WeakValueDictionary[ClientAddress, SeenClient] = WeakValueDictionary()
+        #: Connections of clients, whatever they ask for.
+        self._open: dict[ClientAddress, int] = {}
+
+    def opened(self, client: ClientAddress) -> Callable[[], None]:
+        """A client has sent its first request on a connection; returns what is to be called when that is closed."""
+        self._open[client] = self._open.get(client, 0) + 1
+        return partial(self._closed, client)
+
+    def _closed(self, client: ClientAddress) -> None:
+        left = self._open.pop(client) - 1
+        if left:
+            self._open[client] = left
+
+    def is_connected(self, client: ClientAddress) -> bool:
+        """Whether a client has a connection, of any kind."""
+        return client in self._open
 
     def get(self, client: ClientAddress) -> SeenClient:
         """A client; its connections keep it."""
@@ -360,10 +393,12 @@ class MemberConnection:
         client_id: its client id.
         software: the name and version of the client library; "" if it has not sent them.
         closed: called when the connection is closed.
+        listener: the name of the listener that accepted it; "" if that is not known.
 
     Attributes:
         client: of the connection.
         client_id: its client id.
+        listener: the name of the listener that accepted it; "" if that is not known.
         software: the name and version of the client library; "" if it has not sent them.
         closed_at: when it was closed, in seconds on the coordinator's clock; None while it is open.
         closed_by: "client" or "broker".
@@ -388,6 +423,7 @@ class MemberConnection:
         "closed_error",
         "denied",
         "gone",
+        "listener",
         "members",
         "software",
         "sought",
@@ -395,10 +431,16 @@ class MemberConnection:
     )
 
     def __init__(
-        self, client: SeenClient, client_id: str, software: str, closed: Callable[["MemberConnection"], None]
+        self,
+        client: SeenClient,
+        client_id: str,
+        software: str,
+        closed: Callable[["MemberConnection"], None],
+        listener: str = "",
     ) -> None:
         self.client = client
         self.client_id = client_id
+        self.listener = listener
         self.software = software[:_MOST_CHARACTERS]
         self._closed = closed
         self._used = False

@@ -147,6 +147,9 @@ class Dispatch:
         context: RequestContext | None = peer.cached
         if context is None:
             context = peer.cached = RequestContext(self.services, peer, version, client_id or "", self._access(peer))
+            if not peer.is_known and not peer.left:
+                peer.is_known = True
+                peer.ended.add(self.services.groups.opened(context.client))
         elif context.version != version or context.client_id != client_id:
             # Requests of members alternate with others, of other versions: who the client is stays.
             caller = context.caller if context.client_id == client_id else None

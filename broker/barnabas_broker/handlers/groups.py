@@ -125,7 +125,7 @@ def caller_of(context: RequestContext) -> Caller:
         audit = partial(context.services.audit.offsets_set, principal, peer.host, client.client_id)
         connection = peer.seen
         if not isinstance(connection, MemberConnection):
-            connection = peer.seen = context.services.groups.connected(client, peer.software)
+            connection = peer.seen = context.services.groups.connected(client, peer.software, peer.listener)
         caller = context.caller = Caller(*client, may_describe, str(principal), connection, audit)
     return caller
 

@@ -28,10 +28,17 @@ class OtherCoordinators:
     Args:
         node_ids: of the other brokers.
         peers: the other brokers.
+        advertised: the address that one of them advertises to the clients of a listener.
     """
 
-    def __init__(self, node_ids: Callable[[], Collection[int]], peers: Peers) -> None:
+    def __init__(
+        self,
+        node_ids: Callable[[], Collection[int]],
+        peers: Peers,
+        advertised: Callable[[int, str], str | None],
+    ) -> None:
         self._node_ids = node_ids
+        self._advertised = advertised
         self._peers = peers
         self._asking: set[asyncio.Task[None]] = set()
         #: When the brokers that have not answered are asked again.
@@ -41,6 +48,10 @@ class OtherCoordinators:
     def all(self) -> Collection[int]:
         """See there."""
         return self._node_ids()
+
+    def advertised(self, node_id: int, listener: str) -> str | None:
+        """See there."""
+        return self._advertised(node_id, listener)
 
     def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
         """See there."""

@@ -161,6 +161,7 @@ class Peer:
         listener: the name of the listener that accepted the connection.
         principal: who it is. :meth:`identify` sets it.
         cached: a slot that belongs to the dispatcher; empty after a login, and when the connection is lost.
+        is_known: whether it has sent a request; the dispatcher sets it.
         left: whether the client has closed its end, or the connection is lost.
         seen: gets to know that the connection is closed, and by whom. The dispatcher sets it; None without.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
@@ -176,6 +177,7 @@ class Peer:
         "cached",
         "ended",
         "host",
+        "is_known",
         "left",
         "listener",
         "muted",
@@ -198,6 +200,7 @@ class Peer:
         self.principal = ANONYMOUS
         self.software = ""
         self.cached: Any = None
+        self.is_known = False
         self.left = False
         self.seen: Watcher | None = None
         self.ended: set[Callable[[], object]] = set()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from barnabas_broker.coordinators.leader import Leader
+from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.fetches import Fetches
 from barnabas_broker.groups.fetch_reports import (
     VERSION,
@@ -23,6 +24,7 @@ from barnabas_broker.steps import finish
 from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
     AbortedRecordsRead,
+    BrokerNotReached,
     FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
@@ -64,6 +66,9 @@ class Other:
 
     def all(self) -> Collection[int]:
         return [] if self.left else [self.node_id]
+
+    def advertised(self, node_id: int, listener: str) -> str | None:
+        return f"b{node_id}:9092"
 
     def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
         assert node_id == self.node_id
@@ -123,8 +128,8 @@ async def distant(end: int = 20, made_of: type[Away] = Away) -> Away:
     return member
 
 
-async def away(end: int = 20, made_of: type[Away] = Away) -> Away:
-    there, here, other, back = Logs(end), Logs(end), Other(THERE), Other(HERE)
+async def away(end: int = 20, made_of: type[Away] = Away, logs_of: type[Logs] = Logs) -> Away:
+    there, here, other, back = logs_of(end), logs_of(end), Other(THERE), Other(HERE)
     there.leads, here.leads = Leader(THERE, 7, is_here=True), Leader(THERE, 7, is_here=False)
 
     class Leading(Service):
@@ -311,6 +316,133 @@ async def test_an_answer_that_is_late_does_not_count(answers: bool) -> None:
     assert member.stuck[0].fetches == "again"
 
 
+class BothLead(Logs):
+    """Partitions with odd numbers are led by the coordinator."""
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        led_there = super().leader(topic, partition)
+        if partition % 2 == 0 or led_there is None:
+            return led_there
+        return Leader(HERE, 3, is_here=not led_there.is_here)
+
+
+class CutOff(AwayWithTwo):
+    """A member with a partition that each broker leads, of which it does not reach the other one."""
+
+    @property
+    def fetches(self) -> Fetches:
+        return self.service.groups.fetches
+
+    async def gets_on(self, seconds: int) -> None:
+        """Fetch and commit what the coordinator leads, once a second."""
+        for offset in range(6, 6 + seconds):
+            await self.commits(offset, 1)
+            await self.goes_on(offset, partitions=(1,))
+
+    async def keeps_up(self, seconds: int) -> None:
+        """Wait for records at the end of what the coordinator leads."""
+        await self.commits(1_000, 1)
+        await self.goes_on(*[1_000] * seconds, partitions=(1,))
+
+    @property
+    def unreached(self) -> list[BrokerNotReached]:
+        return self.service.events_of(BrokerNotReached)
+
+
+async def cut_off() -> CutOff:
+    member = await away(1_000, CutOff, BothLead)
+    assert isinstance(member, CutOff)
+    await member.commits(5, 0)
+    return member
+
+
+async def test_a_member_that_fetches_nothing_of_the_partitions_of_a_broker_probably_does_not_reach_it() -> None:
+    member = await cut_off()
+    await member.gets_on(40)
+    event = member.unreached[0]
+    (behind,) = event.behind
+    assert (event.broker, event.address) == (THERE, "b2:9092")
+    assert (behind.member.client_id, behind.positions, behind.lag) == ("client", (("t", 0, 5),), 995)
+    assert 5_000 <= (behind.stood_ms or 0) <= 7_000
+    assert member.stuck == [], "it has paused nothing"
+
+
+async def test_a_partition_without_a_committed_offset_is_told_with_the_broker_that_is_not_reached() -> None:
+    member = await away(1_000, CutOff, BothLead)
+    assert isinstance(member, CutOff)
+    member.service.groups.topics_changed({"t": 2}, [Topic(bytes(16), "t", 2)])
+    await member.gets_on(40)
+    assert [each.positions for each in member.unreached[0].behind] == [(("t", 0, -1),)]
+
+
+async def test_a_member_that_is_connected_to_the_leader_has_paused_the_partition() -> None:
+    member = await cut_off()
+    closed = member.leader.groups.opened(CLIENT)
+    await member.keeps_up(40)
+    assert (member.unreached, member.stuck[0].fetches) == ([], "none")
+    # Clients and brokers close connections that are not used.
+    closed()
+    await member.keeps_up(200)
+    assert member.unreached == []
+
+
+async def test_a_member_that_has_fetched_from_the_leader_has_paused_the_partition() -> None:
+    member = await cut_off()
+    await member.keeps_up(3)
+    fetch = member.leader.groups.fetches.fetched(CLIENT)
+    assert fetch is not None, "the leader has been asked about it"
+    await member.keeps_up(40)
+    assert (member.unreached, member.stuck[0].fetches) == ([], "none")
+
+
+async def test_the_program_that_had_the_client_id_before_may_have_reached_the_leader() -> None:
+    """Before it was deployed anew, or before its network policy changed."""
+    member = await cut_off()
+    await member.keeps_up(3)
+    assert member.leader.groups.fetches.fetched(CLIENT) is not None
+    member.leave()
+    await member.service.after(1)
+    await member.join()
+    await member.asks(0, 1)
+    await member.gets_on(40)
+    assert [each.positions for each in member.unreached[0].behind] == [(("t", 0, 5),)]
+    assert member.stuck == []
+
+
+async def test_a_member_that_fetches_nothing_at_all_stands_still() -> None:
+    member = await cut_off()
+    await member.waits(100)
+    assert member.unreached == []
+    assert member.stuck
+
+
+async def test_nothing_is_said_of_a_broker_that_the_coordinator_does_not_reach_either() -> None:
+    member = await cut_off()
+    member.other.service = None
+    await member.gets_on(40)
+    assert (member.unreached, member.stuck) == ([], [])
+
+
+async def test_members_that_do_not_reach_a_broker_are_told_together() -> None:
+    member = await cut_off()
+    twin = CutOff(member.service, "twin")
+    twin.leader, twin.owned = member.leader, (2, 3)
+    await member.join_with(twin)
+    await member.asks(0, 1)
+    await twin.asks(2, 3)
+    await twin.commits(7, 2)
+    for offset in range(6, 26):
+        for each, partition in ((member, 1), (twin, 3)):
+            await each.commits(offset, partition)
+            await each.goes_on(offset, partitions=(partition,), seconds=0.5)
+    (event, *_) = member.unreached
+    assert {each.member.client_id: each.positions for each in event.behind} == {
+        "client": (("t", 0, 5),),
+        "twin": (("t", 2, 7),),
+    }
+    assert member.stuck == []
+
+
 class Asked:
     """The other brokers; their answers are late.
 
@@ -323,6 +455,9 @@ class Asked:
 
     def all(self) -> Collection[int]:
         return [THERE]
+
+    def advertised(self, node_id: int, listener: str) -> str | None:
+        return None
 
     def ask(self, node_id: int, message: bytes, done: Callable[[Buffer | None], None]) -> None:
         self.messages.append(decode(FetchMessage, VERSION, message))

@@ -7,6 +7,7 @@ from barnabas_broker.groups.fetch_reports import VERSION, AskedClient, FetchMess
 from barnabas_broker.handlers import envelopes
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas_protocol.registry import ApiKey
 from tests.wire import Wire
@@ -38,3 +39,22 @@ async def test_a_coordinator_on_another_broker(broker: BrokerServer, monkeypatch
     (client,) = decode(FetchReport, VERSION, answer.response_data or b"").clients
     assert (client.fetched_ago_ms, client.is_committed, client.is_member) == (-1, -1, False)
     assert (await ask(broker, MESSAGE[:-2])).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_the_clients_that_are_connected(broker: BrokerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelopes, "from_coordinator", lambda context: True)
+    asked = [AskedClient(client_id=each, host="/127.0.0.1", partitions=[]) for each in ("reader", "other")]
+    message = encode(FetchMessage(notices=[], clients=asked, logs=[]), VERSION)
+
+    async def connected() -> list[bool]:
+        report = decode(FetchReport, VERSION, (await ask(broker, message)).response_data or b"")
+        return [each.is_connected for each in report.clients]
+
+    async with await Wire.connect(broker.port) as wire:
+        assert await connected() == [False, False], "it has not said yet who it is"
+        await wire.ask(ApiVersionsRequest(), 0, ApiVersionsResponse, client_id="reader")
+        assert await connected() == [True, False]
+    for _ in range(100):
+        if await connected() == [False, False]:
+            return
+    pytest.fail("its connection is closed")

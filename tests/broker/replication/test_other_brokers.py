@@ -32,7 +32,7 @@ class Broker2:
 
 
 async def answers(broker: Broker2, times: int = 1) -> list[Buffer | None]:
-    others = OtherCoordinators(lambda: [2], broker)
+    others = OtherCoordinators(lambda: [2], broker, lambda node_id, listener: None)
     got: list[Buffer | None] = []
     done = asyncio.Event()
 
@@ -82,7 +82,7 @@ async def test_questions_without_an_answer_are_bounded() -> None:
 async def test_a_broker_that_has_not_answered_is_left_alone_for_a_while() -> None:
     """It may be an older one, which closes each connection on which it is asked."""
     broker = Broker2(None)
-    others = OtherCoordinators(lambda: [2], broker)
+    others = OtherCoordinators(lambda: [2], broker, lambda node_id, listener: None)
     loop = asyncio.get_running_loop()
     for _ in range(3):
         answered: asyncio.Future[Buffer | None] = loop.create_future()

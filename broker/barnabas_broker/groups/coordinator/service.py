@@ -294,14 +294,21 @@ class GroupCoordinator:
 
     # Clients
 
-    def connected(self, client: ClientAddress, software: str) -> MemberConnection:
+    def opened(self, client: ClientAddress) -> Callable[[], None]:
+        """A client sends its first request of any kind on a connection; returns what is to be called when that is
+        closed."""
+        return self._clients.opened(client)
+
+    def connected(self, client: ClientAddress, software: str, listener: str = "") -> MemberConnection:
         """A client sends its first request about groups on a connection.
 
         Args:
             client: the client.
             software: the name and version of its library; "" if it has not sent them.
+            listener: the name of the listener that accepted the connection; "" if that is not known.
         """
-        return MemberConnection(self._clients.get(client), client.client_id, software, self._connection_closed)
+        seen = self._clients.get(client)
+        return MemberConnection(seen, client.client_id, software, self._connection_closed, listener)
 
     def sought(self, group_id: str, caller: Caller, listener: str = "", advertised: str = "") -> None:
         """A client has asked for the coordinator of a group, and may know it.

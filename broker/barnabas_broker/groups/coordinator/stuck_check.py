@@ -4,7 +4,7 @@ are aborted, and for members that commit each record by itself; regularly, one s
 A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted` and :mod:`groups.often`.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import Any, Final
@@ -27,6 +27,7 @@ from barnabas_explain.catalog import (
     UNTAKEN,
     WAITS_MS,
     AbortedRecordsRead,
+    BrokerNotReached,
     CommitsOften,
     LagGrows,
     NothingCommitted,
@@ -45,6 +46,8 @@ _LEAST_SECONDS: Final = 0.5
 _SELDOM_SECONDS: Final = 5.0
 #: A quota may slow a group down if it has made a member wait within so many seconds.
 _THROTTLED_SECONDS: Final = 60.0
+#: A leader has answered the first question about a client after so many looks.
+_LATE_LOOKS: Final = 3
 #: Groups, partitions and members that one step looks at; a partition whose batches are read counts as many.
 _STEP: Final = 200
 _READ: Final = 20
@@ -481,6 +484,7 @@ class StuckCheck:
             behind: the member that has nearly all of the lag, while others keep up; None if there is none.
             now: in seconds on the coordinator's clock.
         """
+        yield from self._report_unreached(hosted, standing, logs, now)
         found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
         aborted: dict[str | None, TimedOut] = {}
         moving = {each.owner for each in standing.values() if each.has_moved and now - each.since < self._patience}
@@ -529,6 +533,65 @@ class StuckCheck:
                 self._publish(hosted, "again", places, owners, logs, behind, now, aborted[member_id])
             else:
                 self._publish(hosted, fetches, places, owners, logs, behind, now)
+
+    def _report_unreached(
+        self, hosted: HostedGroup, standing: Mapping[Partition, Standing], logs: ReadLogs, now: float
+    ) -> Iterator[None]:
+        """Report the members that fetch nothing of the partitions that a broker leads, are not connected to it, and
+        fetch others: they probably do not reach it.
+
+        Those that fetch nothing at all belong to these if others are alike, and otherwise stand still.
+        """
+        found: dict[int, dict[Member, list[tuple[Partition, Standing]]]] = {}
+        for place, each in list(standing.items()):
+            if each.owner is not None and each.leader is not None and self._is_unreached(hosted, place, each, now):
+                if logs.has_records(*place, _first_waiting(each, logs.readable(*place))):
+                    found.setdefault(each.leader.node_id, {}).setdefault(each.owner, []).append((place, each))
+                yield
+        if self._hosted_groups.by_id.get(hosted.name) is not hosted:
+            return
+        for node_id, members in list(found.items())[:_MOST_EVENTS]:
+            all_of_them = [each for places in members.values() for _, each in places]
+            if not any(each.is_due(now, self._patience) for each in all_of_them):
+                continue
+            if not any(self._fetches_others(member, places[0][1], now) for member, places in members.items()):
+                continue
+            for each in all_of_them:
+                each.told_at = now
+            some = list(members.items())[:_MOST_LISTED]
+            event = BrokerNotReached(
+                generation=hosted.group.generation,
+                broker=node_id,
+                address=self._advertised(hosted, node_id, some[0][0]),
+                behind=tuple(_behind(member, places, logs, now) for member, places in some),
+            )
+            self._hosted_groups.publish(hosted.name, event)
+
+    def _is_unreached(self, hosted: HostedGroup, place: Partition, standing: Standing, now: float) -> bool:
+        """Whether the leader of a partition has neither seen a Fetch nor a connection of its member, as long as the
+        offset has stood. A partition that is to be reported soon counts, too: they are reported together."""
+        owner, leader, client = standing.owner, standing.leader, self._client_alone(standing.owner)
+        if owner is None or client is None or leader is None or leader.is_here or not standing.is_clear:
+            return False
+        looks, away = _LATE_LOOKS * self._interval, client.away_from.get(leader.node_id)
+        if away is None or away.since > standing.since + looks or away.until < now - looks:
+            return False  # A client closes a connection that it has not used for long, also one that it has paused.
+        is_soon = now - standing.since >= self._patience / 2
+        is_fetched = standing.watch.asked_at is not None or not standing.is_counted(now)
+        is_taken = hosted.sightings.has_asked(owner.member_id or "", place)
+        return is_soon and is_taken and not is_fetched and not client.is_denied(place[0], now)
+
+    def _fetches_others(self, member: Member, standing: Standing, now: float) -> bool:
+        """Whether a member has fetched other partitions lately than one whose offset stands still."""
+        client = self._client_alone(member)
+        fetched_at = None if client is None else client.fetched_at
+        return fetched_at is not None and now - fetched_at < (now - standing.since) / 2
+
+    def _advertised(self, hosted: HostedGroup, node_id: int, member: Member) -> str | None:
+        """HOST:PORT that a broker advertises to a member."""
+        sight = hosted.sightings.get(member.member_id or "")
+        listener = "" if sight is None or sight.connection is None else sight.connection.listener
+        return None if self._others is None else self._others.advertised(node_id, listener)
 
     def _aborts(self, owner: Member, sight: Sight | None, standing: Standing) -> TimedOut | None:
         """The transactional id because of which an offset of a member stands still: its transactions are aborted by
@@ -664,6 +727,14 @@ class StuckCheck:
                 **again,
             )
         self._hosted_groups.publish(hosted.name, event)
+
+
+def _behind(member: Member, places: Sequence[tuple[Partition, Standing]], logs: ReadLogs, now: float) -> MemberLag:
+    """A member, and what waits in partitions of it whose offsets stand still."""
+    ends = ((logs.readable(*place), each) for place, each in places)
+    lag = sum(max(readable[1] - _first_waiting(each, readable), 0) for readable, each in ends if readable is not None)
+    positions = tuple(Position(*place, each.offset) for place, each in places[:_MOST_LISTED])
+    return MemberLag(member, lag, positions, min(now - each.since for _, each in places) * 1000)
 
 
 def _lag_of_others(
