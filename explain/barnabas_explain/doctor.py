@@ -684,7 +684,10 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_
 def _after_runs(group: str, text: str, runs: Sequence[Run], now_ms: int) -> Diagnosis:
     """A group with records to read whose last member was alone, and stopped by itself: perhaps a scheduled job."""
     last = runs[-1]
-    evidence = f"The last one was {last.end.name}: it was alone in the group for {ms(last.took_ms)}, and was closed at"
+    were = f"The last one was {last.end.name}: it was"
+    if last.members > 1:
+        were = f"The last ones were {last.members} members with the client id {last.end.member.client_id}: they were"
+    evidence = f"{were} alone in the group for {ms(last.took_ms)}, and {words.were(last.members)} closed at"
     evidence += f" {words.moment(round(last.ended_at))}"
     severity, sure = BROKEN, CERTAIN
     remedy = (
@@ -695,7 +698,8 @@ def _after_runs(group: str, text: str, runs: Sequence[Run], now_ms: int) -> Diag
         remedy += " then: nothing, its next run reads them."
     else:
         pause = max(after.joined.time - before.ended_at for before, after in pairwise(runs))
-        evidence += f". It has run {words.times(len(runs))}, with pauses of up to {ms(pause)}."
+        has = "It has" if last.members == 1 else "They have"
+        evidence += f". {has} run {words.times(len(runs))}, with pauses of up to {ms(pause)}."
         remedy += " then: look whether the next run is late."
         if now_ms - last.ended_at <= 2 * pause:
             severity, sure = ODD, POSSIBLE

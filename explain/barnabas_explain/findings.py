@@ -15,7 +15,7 @@ What is inferred says "probably", and from what. An explanation that is wrong is
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import ceil, inf
 from shlex import quote
 from statistics import median
@@ -276,7 +276,8 @@ class Findings:
         at_first: the same, of leaders that did so just after the first assignment that they made.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
             member id that it has had since.
-        runs: programs that were alone in the group for an hour at most, and stopped by themselves, one after the other.
+        runs: programs that were alone in the group for an hour at most, also with several members that joined and left
+            together, and stopped by themselves, one after the other.
     """
 
     of_departures: dict[int, Finding] = field(default_factory=dict)
@@ -483,6 +484,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     _find_calls(events, findings)
     _find_runs(events, findings)
     _find_rounds(events, findings)
+    _find_first_runs(events, findings)
     _find_overlaps(events, findings)
     _find_not_closed(events, findings)
     _find_fences(events, findings)
@@ -1049,7 +1051,6 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     runs = findings.runs = [run for run in runs if _is_run(run, findings)]
     sure = [run for run in runs if run.is_sure]
     if len(sure) < _LOOP_LIVES or _stands([run.end for run in runs]) or not _all_advance(sure):
-        _find_first_runs(events, findings)
         return
     finding = _of_runs(runs)
     ends = {id(findings.of_departures.get(id(run.end))) for run in runs}
@@ -1078,6 +1079,8 @@ def _find_first_runs(events: Iterable[GroupEvent], findings: Findings) -> None:
             continue
         text = f"{before.text}, or it is a job that runs now and then"
         remedy = "It was alone in the group, so that no other member waited. If it should run on: look what stops it."
+        if run.members > 1:
+            remedy = "The group had no other members that waited. If it should run on: look what stops it."
         finding = replace(before, text=text, remedy=remedy, sure=POSSIBLE)
         findings.of_departures[id(run.end)] = findings.of_joins[id(join)] = finding
 
@@ -1087,6 +1090,11 @@ class _Round(NamedTuple):
 
     joins: list[MemberJoined]
     ends: list[MemberLeft]
+
+    @property
+    def run(self) -> Run:
+        """The run of these members together."""
+        return Run(self.joins[0], self.ends[-1], self.ends[-1].time, members=len(self.joins))
 
 
 def _rounds(events: Iterable[GroupEvent], findings: Findings) -> Iterator[_Round]:
@@ -1120,6 +1128,7 @@ def _is_round(joins: Sequence[MemberJoined], ends: Sequence[MemberLeft], finding
 def _find_rounds(events: Sequence[GroupEvent], findings: Findings) -> None:
     """Give the joins and ends of programs that come together and leave together, again and again, the same finding."""
     rounds = list(_rounds(events, findings))
+    findings.runs = sorted([*findings.runs, *(each.run for each in rounds)], key=lambda run: run.ended_at)
     ends = [end for each in rounds for end in each.ends]
     if (
         len(rounds) < _LOOP_LIVES
@@ -1136,6 +1145,11 @@ def _find_rounds(events: Sequence[GroupEvent], findings: Findings) -> None:
     finding = Finding(ALONE, last.member, text, _OF_JOB, PROBABLE)
     findings.of_departures.update((id(end), finding) for end in ends)
     joins = [join for each in rounds for join in each.joins]
+    # Those that have joined since then are the next run.
+    later = takewhile(lambda each: not isinstance(each, Departure), (each for each in events if each.time > last.time))
+    joins += [
+        each for each in later if isinstance(each, MemberJoined) and each.member.client_id == last.member.client_id
+    ]
     findings.of_joins.update((id(join), finding) for join in joins[1:])
     _tell_asks(events, {join.member.member_id for join in joins}, finding, findings)
 
@@ -1162,9 +1176,9 @@ def _advances(before: Seen, after: Seen) -> bool:
 def _tell_asks(
     events: Iterable[GroupEvent], member_ids: Container[str | None], finding: Finding, findings: Findings
 ) -> None:
-    """Give the new assignments that members have asked for the finding about these members."""
-    asks = (event for event in events if isinstance(event, LeaderRejoined) and event.member.member_id in member_ids)
-    findings.of_departures.update((id(event), finding) for event in asks)
+    """Give the rebalances for which members have joined again the finding about these members."""
+    asks = (event for event in events if isinstance(event, LeaderRejoined | MemberRejoined))
+    findings.of_departures.update((id(event), finding) for event in asks if event.member.member_id in member_ids)
 
 
 def _stands(ends: Sequence[Seen]) -> set[Position]:

@@ -30,19 +30,21 @@ _SELDOM: Final = 10
 
 
 class Run(NamedTuple):
-    """A member that was alone in its group, from its join to its end.
+    """A member that was alone in its group, or a program with several members, from its join to its end.
 
     Attributes:
         joined: its join.
         end: the event of its end.
         ended_at: the time of its end, in ms since 1970: of a static member that at which its connection was closed.
         is_away: whether it was a static member that has said that it is away.
+        members: the number of members, if several of one client id joined together, and left together.
     """
 
     joined: MemberJoined | MemberReplaced
     end: Seen
     ended_at: float
     is_away: bool = False
+    members: int = 1
 
     @property
     def took_ms(self) -> float:

@@ -422,6 +422,27 @@ def test_a_program_that_was_alone_for_a_short_time_is_perhaps_a_job(
     assert f"If it is a job that runs now and then: {remedy}" in (found.remedy or "")
 
 
+@pytest.mark.parametrize(
+    ("starts", "severity", "evidence", "remedy"),
+    [
+        ((100,), "broken", ".", "nothing, its next run reads them."),
+        ((100, 400), "odd", ". They have run twice, with pauses of up to 5 min.", "look whether the next run is late."),
+    ],
+)
+def test_members_that_were_alone_together_are_perhaps_a_job(
+    starts: tuple[int, ...], severity: str, evidence: str, remedy: str
+) -> None:
+    events = read(rounds(*starts))
+    (*_, left) = [each for each in events if isinstance(each, MemberLeft)]
+    (found,) = examine(present(state="Empty", lags={("t", 0): 7}), events, left.time + 60_000, 0)
+    assert (found.kind, found.as_data()["severity"]) == ("no_members", severity)
+    alone = (
+        "The last ones were 2 members with the client id c: they were alone in the group for 20.3 s, and were closed"
+    )
+    assert found.evidence == (f"{alone} at {moment(left.time)}{evidence}",)
+    assert f"If it is a job that runs now and then: {remedy}" in (found.remedy or "")
+
+
 def test_a_job_that_commits_nothing_reads_everything_again() -> None:
     (found,) = told(present(state="Empty"), *uncommitted(*range(100, 190, 10), unread=[["t", 0]]))
     assert (found.kind, found.as_data()["severity"], found.sure) == ("runs_uncommitted", "odd", "certain")

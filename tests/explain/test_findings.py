@@ -738,6 +738,28 @@ def test_a_job_of_several_members_is_told_as_its_runs(pods: int, every: int) -> 
     assert not any("restarted" in each.text or each.kind == "storm" for each in told)
 
 
+def test_what_the_members_of_runs_do_is_not_told_again() -> None:
+    rejoins = [
+        record
+        for turn, at in enumerate((109_000, 179_000, 249_000, 319_000))
+        for record in (event(MemberRejoined, at, 2 * turn), *started(at, MemberRejoined, 2 * turn))
+    ]
+    # The fifth one still runs.
+    records = [each for each in rounds(100, 170, 240, 310, 380) if each["time"] < 390_000]
+    told = explain(read(sorted([*records, *rejoins], key=lambda each: each["time"])))
+    assert [each.text.partition(":")[0] for each in told] == ["Generation 1", "Runs"]
+
+
+def test_the_first_runs_of_several_members_are_perhaps_those_of_a_job() -> None:
+    told = explain(read(rounds(100, 170)))
+    (again,) = [each for each in told if "joined again" in each.text]
+    assert again.text.endswith("c…m2 (h) joined again: it was restarted, or it is a job that runs now and then.")
+    assert again.cause is not None
+    assert again.cause.remedy == "The group had no other members that waited. If it should run on: look what stops it."
+    said = " ".join(text for each in told for text in (each.text, *each.details))
+    assert "it was restarted." not in said
+
+
 def test_members_that_start_or_leave_far_apart_are_no_job() -> None:
     told = explain(read(rounds(100, 170, 240, 310, apart_ms=16_000)))
     assert not any(each.text.startswith("Runs: ") for each in told)
