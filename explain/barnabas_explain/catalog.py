@@ -2158,6 +2158,33 @@ class CommitsOften(MemberEvent):
         return self._line("info", "a member commits each record", **pairs, within=seconds(self.took_ms / 1000))
 
 
+@event("commits_last_record")
+class CommitsLastRecord(MemberEvent):
+    """A member commits all but the last record it has got, over and over; again when it has lasted twice as long."""
+
+    partitions: ByTopic
+    times: int
+    took_ms: float
+
+    def flaw(self) -> str | None:
+        return None if self.took_ms > 0 and self.partitions else "partitions"
+
+    def sentence(self) -> Told:
+        text = f"{self.name} probably commits the offset of the last record that it has read in place of the next one:"
+        text += f" {words.times(self.times)} within {words.ms(self.took_ms)} it had fetched all records of"
+        text += f" {words.partitions(self.partitions)}, and then committed all but the last one, and not once all of"
+        text += " them. Or it commits a record only when the next one has come."
+        return Told(
+            text,
+            "Commit the offset of the last record plus one, or call commit() without offsets. Until then the last"
+            " record is read again after each restart, and the lag is never 0.",
+        )
+
+    def line(self, reason: str) -> Line:
+        text = "a member commits the offset of the last record in place of the next one"
+        return self._line("info", text, member=self.name, times=self.times, within=seconds(self.took_ms / 1000))
+
+
 @event("member_rewound")
 class MemberRewound(MemberEvent):
     """A member fetched the first records of a partition, or those of a time, though a later offset is committed."""

@@ -22,6 +22,7 @@ from barnabas_explain.catalog import (
     AbortedRecordsRead,
     BrokerNotReached,
     CommitsBeyondEnd,
+    CommitsLastRecord,
     CommitsOften,
     CommitsRefused,
     CommitsWentBack,
@@ -185,6 +186,7 @@ OF_NOW: Final = (
     "aborted_records_read",
     "own_topic",
     "commits_of_lost",
+    CommitsLastRecord.type,
     "commits_often",
     "goes_back",
     "skips_records",
@@ -395,6 +397,11 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     if "commits_of_lost" in kinds:
         # It says why offsets of that member do not get on.
         diagnoses = [each for each in diagnoses if each.kind != "slow_member"]
+    if CommitsLastRecord.type in kinds:
+        # It says the same when no record comes for some time, and is less sure.
+        diagnoses = [
+            each for each in diagnoses if not (isinstance(each.event, OffsetsStuck) and each.event.is_last_record)
+        ]
     growing = _of_lag(present, past, now_ms, diagnoses)
     if growing:
         # It says which member or partition it is. Members work through what they have fetched of one partition after
@@ -1259,15 +1266,17 @@ def _of_seeks(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
 
 
 def _of_often(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
-    """Members that commit nearly each record by itself, as far as that is still so."""
+    """Members that commit nearly each record by itself, or all but the last one, as far as that is still so."""
     here = {reader.member.member_id for reader in present.readers}
-    often = {event.member.member_id: event for event in events if isinstance(event, CommitsOften)}
+    told = (event for event in events if isinstance(event, CommitsOften | CommitsLastRecord))
+    newest = {(event.type, event.member.member_id): event for event in told}
     diagnoses = []
-    for member_id, event in often.items():
+    for event in newest.values():
         # It is reported again when it has lasted twice as long.
-        if member_id in here and now_ms - event.time <= event.took_ms + _LATE_MS:
+        if event.member.member_id in here and now_ms - event.time <= event.took_ms + _LATE_MS:
             text, remedy = event.sentence()
-            diagnoses.append(Diagnosis(present.group, "commits_often", ODD, text, CERTAIN, (), remedy, event.time))
+            sure = CERTAIN if isinstance(event, CommitsOften) else PROBABLE
+            diagnoses.append(Diagnosis(present.group, event.type, ODD, text, sure, (), remedy, event.time, event=event))
     return diagnoses
 
 

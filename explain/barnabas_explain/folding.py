@@ -13,6 +13,7 @@ from barnabas_explain.catalog import (
     AbortedRecordsRead,
     BrokerNotReached,
     CommitsBeyondEnd,
+    CommitsLastRecord,
     CommitsOften,
     CommitsRefused,
     CommitsWentBack,
@@ -148,7 +149,9 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member, "last record"), _with_later)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
-        case AbortedRecordsRead() | CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():
+        case AbortedRecordsRead() | CommitsLastRecord() | CommitsOften() | NothingCommitted() | NothingFetched():
+            yield _Fold((event.type, event.member), _with_all_of_later)
+        case FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
         case BrokerNotReached():
             yield _Fold((event.type, event.broker), _with_all_of_later)

@@ -33,6 +33,7 @@ public final class Patient {
     private final boolean retries;
     private final long delayMs;
     private final boolean rewinds;
+    private final boolean last;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private long revokingMs = 0;
 
@@ -41,6 +42,7 @@ public final class Patient {
         settings.get("assign").forEach(each -> assigned.add(each.asInt()));
         modern = settings.get("protocol").asText().equals("consumer");
         rewinds = settings.get("rewinds").asBoolean();
+        last = settings.get("last").asBoolean();
         retries = !settings.get("retries").isNull();
         delayMs = settings.get("delay_ms").asLong();
         poison = settings.get(retries ? "retries" : "poison");
@@ -50,7 +52,7 @@ public final class Patient {
             "group.protocol", settings.get("protocol").asText(),
             "auto.offset.reset", settings.get("reset").asText(),
             "auto.commit.interval.ms", settings.get("commit_ms").asInt(),
-            "enable.auto.commit", poison.isNull() && settings.get("commits").asBoolean(),
+            "enable.auto.commit", !last && poison.isNull() && settings.get("commits").asBoolean(),
             "max.poll.interval.ms", settings.get("poll_ms").asInt(),
             "metadata.max.age.ms", 1000));
         if (!modern) {
@@ -101,7 +103,12 @@ public final class Patient {
         boolean met = false;
         boolean others = false;
         while (true) {
+            Map<TopicPartition, OffsetAndMetadata> lasts = new HashMap<>();
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
+                if (last) {
+                    lasts.put(
+                        new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset()));
+                }
                 if (poison.isNull()) {
                     continue;
                 }
@@ -113,6 +120,9 @@ public final class Patient {
                 consumer.commitSync(Map.of(
                     new TopicPartition(record.topic(), record.partition()),
                     new OffsetAndMetadata(record.offset() + 1)));
+            }
+            if (!lasts.isEmpty()) {
+                consumer.commitSync(lasts);
             }
             if (met && retries) {
                 met = false;
@@ -153,6 +163,10 @@ public final class Patient {
                 new TopicPartition(topics.get(0), Integer.parseInt(order[1])),
                 new OffsetAndMetadata(Long.parseLong(order[2]))));
             case "pause" -> consumer.pause(List.of(new TopicPartition(topics.get(0), Integer.parseInt(order[1]))));
+            case "fall_behind" -> {
+                sleep(Math.round(1000 * Double.parseDouble(order[1])));
+                consumer.seekToEnd(List.of(new TopicPartition(topics.get(0), Integer.parseInt(order[2]))));
+            }
             case "resubscribe" -> {
                 consumer.unsubscribe();
                 subscribe(topics);

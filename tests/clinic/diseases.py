@@ -331,6 +331,48 @@ def _commits_one_partition(ward: Ward) -> None:
     )
 
 
+def _commits_last_records(ward: Ward) -> None:
+    """The program commits the offset of the last record in place of the next one, while records go on."""
+    ward.admit("sick", last=True)
+    ward.settle("sick")
+    ward.produce_until(
+        "the explanation says so", lambda story: any("in place of the next one" in each.text for each in story)
+    )
+
+
+def _commits_each_record(ward: Ward) -> None:
+    """The program commits after each record, and there are many."""
+    ward.admit("sick", poison=(0, 1_000_000))
+    ward.settle("sick")
+    ward.produce(20_000)
+
+
+def _jumps_to_the_end(ward: Ward) -> None:
+    """The program goes on at the end whenever it is behind."""
+    ward.admit("sick")
+    ward.settle("sick")
+    times = 0
+
+    def falls_behind(written: int) -> None:
+        nonlocal times
+        times = written
+        ward.order("sick", "fall_behind 1 0")
+        ward.produce(1)
+        ward.produce(100)
+
+    def is_said_or_never(story: GroupStory) -> bool:
+        return times >= 10 or any("seeks to the end when it is behind" in each.text for each in story)
+
+    ward.produce_until("the explanation says so", is_said_or_never, then=falls_behind)
+
+
+def _untaken(ward: Ward) -> None:
+    """The rebalance listener of the program does not take its partitions."""
+    ward.admit("sick", untaken=True)
+    ward.wait_for("the sick member has partitions", lambda story: any("sick" in each.text for each in story))
+    ward.produce(10)
+
+
 def _first_records_while_away(ward: Ward) -> None:
     """The first records of a partition come while the program restarts."""
     ward.admit("sick", reset="latest", commit_ms=600_000)
@@ -673,6 +715,43 @@ DISEASES: Final = (
         says=("sick", "has read", "has committed only", "probably commits some of the partitions that it reads"),
         remedy=("Commit all partitions of a batch",),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused", "poison"),
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a program that commits the offset of the last record in place of the next one",
+        _commits_last_records,
+        alike=True,
+        says=("sick", "probably commits the offset of the last record", "in place of the next one", "-0 to "),
+        remedy=("last record plus one",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused", "poison"),
+    ),
+    Disease(
+        "a program that commits after each record",
+        _commits_each_record,
+        alike=True,
+        says=("sick", "commits nearly each record by itself"),
+        remedy=("Commit by time or by number",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused", "poison"),
+    ),
+    Disease(
+        "a program that goes on at the end whenever it is behind",
+        _jumps_to_the_end,
+        alike=True,
+        says=("sick", "jumped to the end of a partition", "-0", "probably seeks to the end when it is behind"),
+        remedy=("do not seek to the end",),
+        # They fetch ahead: they have fetched the records over which they jump.
+        grades={(library, each): SILENT for library in ("confluent-kafka", "barnabas") for each in CLIENTS[library]},
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "paused", "auto.offset.reset"),
+    ),
+    Disease(
+        "a rebalance listener that does not take the assignment",
+        _untaken,
+        says=("sick", "has neither fetched", "has probably not taken its assignment", "its rebalance listener fails"),
+        remedy=("its rebalance listener",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "paused", "poison"),
+        # The others have it from the assignment, whatever their listener does.
+        without=tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] != "confluent-kafka"),
         poll_ms=6_000,
         session_ms=SHORT_SESSION_MS,
     ),

@@ -14,6 +14,7 @@ it ill, between two polls:
 - ``subscribe TOPIC``: subscribes to another topic
 - ``commit PARTITION OFFSET``: commits that offset of the ward's topic
 - ``pause PARTITION``: pauses that partition of the ward's topic
+- ``fall_behind SECONDS PARTITION``: processes for so long, and goes on at the end of that partition of the ward's topic
 - ``exit``: ends the process without closing the consumer
 
 It closes the consumer and ends when its standard input ends.
@@ -25,7 +26,8 @@ With `poison`, a partition and an offset, it commits after each record by itself
 when it has got that record, and one of another partition. With `retries`, a partition and an offset, it commits after
 each record, too, and reads that record again and again, after `delay_ms`. With `commits` false it commits nothing. With
 `assign`, partitions of the ward's topic, it reads these without being a member. With `rewinds` its rebalance listener
-goes back to the beginning.
+goes back to the beginning. With `last` it commits the offset of the last record of each poll in place of the next one.
+With `untaken` its rebalance listener takes none of its partitions; confluent-kafka only.
 
 `Patient.java` is the same program with the Java client.
 """
@@ -67,6 +69,8 @@ class Patient(Protocol):
 
     async def seek(self, topic: str, partition: int, offset: int) -> None: ...
 
+    async def seek_to_end(self, topic: str, partition: int) -> None: ...
+
     def starve(self, seconds: float) -> None:
         """Send no heartbeats for so long."""
 
@@ -77,7 +81,8 @@ class Patient(Protocol):
 
 def commits_by_itself(settings: dict[str, Any]) -> bool:
     """Whether the library commits: the program does so, or nothing does, otherwise."""
-    return settings["poison"] is None and settings["retries"] is None and bool(settings["commits"])
+    by_program = settings["last"] or settings["poison"] is not None or settings["retries"] is not None
+    return not by_program and bool(settings["commits"])
 
 
 class Revoking:
@@ -124,22 +129,23 @@ class ConfluentKafka:
             config["partition.assignment.strategy"] = settings["assignor"]
         self._revoking = revoking
         self._rewinds = settings["rewinds"]
+        self._untaken = settings["untaken"]
         self._modern = settings["protocol"] == "consumer"
         self._consumer = Consumer(config)
 
     async def subscribe(self, topics: list[str]) -> None:
         def assigned(_: object, partitions: list[Any]) -> None:
-            if self._rewinds:
-                for each in partitions:
-                    each.offset = OFFSET_BEGINNING
-                if self._modern:
-                    self._consumer.incremental_assign(partitions)
-                else:
-                    self._consumer.assign(partitions)
+            for each in partitions:
+                each.offset = OFFSET_BEGINNING
+            taken = [] if self._untaken else partitions
+            if self._modern:
+                self._consumer.incremental_assign(taken)
+            else:
+                self._consumer.assign(taken)
 
         from confluent_kafka import OFFSET_BEGINNING
 
-        listeners: dict[str, Any] = {"on_assign": assigned} if self._rewinds else {}
+        listeners: dict[str, Any] = {"on_assign": assigned} if self._rewinds or self._untaken else {}
         self._consumer.subscribe(topics, on_revoke=lambda *_: time.sleep(self._revoking.take()), **listeners)
 
     async def assign(self, topic: str, partitions: list[int]) -> None:
@@ -173,6 +179,11 @@ class ConfluentKafka:
         from confluent_kafka import TopicPartition
 
         self._consumer.seek(TopicPartition(topic, partition, offset))
+
+    async def seek_to_end(self, topic: str, partition: int) -> None:
+        from confluent_kafka import OFFSET_END
+
+        await self.seek(topic, partition, OFFSET_END)
 
     def starve(self, seconds: float) -> None:
         raise NotImplementedError("the heartbeats of librdkafka have a thread of their own")
@@ -247,6 +258,11 @@ class KafkaPython:
 
         self._consumer.seek(kafka.TopicPartition(topic, partition), offset)
 
+    async def seek_to_end(self, topic: str, partition: int) -> None:
+        from tests.kafka_python import kafka
+
+        self._consumer.seek_to_end(kafka.TopicPartition(topic, partition))
+
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
         send, until = coordinator._do_heartbeat, time.monotonic() + seconds
@@ -307,6 +323,9 @@ class _Async:
         sought = self._consumer.seek(self._partition(topic, partition), offset)
         if sought is not None:
             await sought
+
+    async def seek_to_end(self, topic: str, partition: int) -> None:
+        await self._consumer.seek_to_end(self._partition(topic, partition))
 
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
@@ -502,6 +521,9 @@ async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[st
         await patient.commit(topics[0], *map(int, values))
     elif what == "pause":
         patient.pause(topics[0], int(values[0]))
+    elif what == "fall_behind":
+        await asyncio.sleep(float(values[0]))
+        await patient.seek_to_end(topics[0], int(values[1]))
     elif what in ("resubscribe", "subscribe"):
         patient.unsubscribe()
         await patient.subscribe(values or topics)
@@ -518,9 +540,13 @@ async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
         await patient.subscribe(settings["topics"])
     shown: list[str] | None = None
     while True:
-        for topic, partition, offset in await patient.poll():
+        polled = await patient.poll()
+        for topic, partition, offset in polled:
             if poison.handles(partition, offset):
                 await patient.commit(topic, partition, offset + 1)
+        if settings["last"]:
+            for (topic, partition), offset in {place[:2]: place[2] for place in polled}.items():
+                await patient.commit(topic, partition, offset)
         await poison.meet(patient, settings["topics"][0])
         owned = sorted(f"{topic}-{partition}" for topic, partition in patient.owned())
         if owned != shown:

@@ -113,6 +113,8 @@ class Ward:
         commits: bool = True,
         assign: Sequence[int] = (),
         rewinds: bool = False,
+        last: bool = False,
+        untaken: bool = False,
         reset: str = "earliest",
         assignor: str | None = None,
         protocol: str | None = None,
@@ -131,6 +133,8 @@ class Ward:
             delay_ms: for how long it waits before it does so.
             commits: whether it commits.
             rewinds: whether its rebalance listener goes back to the beginning.
+            last: whether it commits the offset of the last record in place of the next one.
+            untaken: whether its rebalance listener takes none of its partitions.
             assign: the partitions that it reads without being a member; none if it subscribes.
             reset: its auto.offset.reset.
             assignor: its only assignor; None for those that its library has by itself.
@@ -142,6 +146,7 @@ class Ward:
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
         settings |= {"retries": retries, "commits": commits, "assign": list(assign), "rewinds": rewinds}
+        settings |= {"last": last, "untaken": untaken}
         settings |= {
             "delay_ms": delay_ms,
             "poison": poison,

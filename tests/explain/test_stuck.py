@@ -8,6 +8,7 @@ import pytest
 from barnabas_explain.catalog import (
     BrokerNotReached,
     CommitsBeyondEnd,
+    CommitsLastRecord,
     CommitsOften,
     CommitsRefused,
     CommitsWentBack,
@@ -596,6 +597,28 @@ def test_a_member_that_commits_each_record_is_a_finding_while_that_lasts() -> No
     assert told(present(reader(2, partitions=(0, 1)), committed={("t", 0): 6}), often(199_000)) == []
     (found,) = told(now, often(199_000, transactional_id="bills"))
     assert str(found.remedy).startswith("Put more records into each transaction")
+
+
+def test_a_member_that_commits_the_offset_of_the_last_record_is_a_finding_while_that_lasts() -> None:
+    def last(at: int, **data: Any) -> EventRecord:
+        figures: dict[str, Any] = {"partitions": {"t": [0, 1]}, "times": 8, "took_ms": 300_000, **data}
+        return event(CommitsLastRecord, at, client="c1", **figures)
+
+    now = present(reader(1, partitions=(0, 1)), lags={("t", 0): 1, ("t", 1): 1}, committed={("t", 0): 6, ("t", 1): 5})
+    (found,) = told(now, last(150_000), last(199_000))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("commits_last_record", "odd", "probable")
+    assert found.text.startswith(
+        "c1 (h) probably commits the offset of the last record that it has read in place of the next one: 8 times"
+        " within 5 min it had fetched all records of t-0 to t-1, and then committed all but the last one"
+    )
+    assert str(found.remedy).startswith("Commit the offset of the last record plus one, or call commit() without")
+    (said,) = explain(read([last(150_000), last(199_000)]))
+    assert (said.text, said.remedy, said.time) == (found.text, found.remedy, 150_000)
+    assert told(now, last(100_000, took_ms=30_000)) == [], "it would have been reported again"
+    assert told(present(reader(2, partitions=(0, 1)), committed={("t", 0): 6}), last(199_000)) == []
+    waits = stuck(positions=[["t", 0, 6], ["t", 1, 5]], records=2, fetches="beyond", commits=20, ahead=2)
+    assert [each.kind for each in told(now, waits)] == ["not_committed"]
+    assert [each.kind for each in told(now, last(199_000), waits)] == ["commits_last_record"], "it is told once"
 
 
 def beyond(at: int = 199_000, offset: int = 30, **data: Any) -> EventRecord:

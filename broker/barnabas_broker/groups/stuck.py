@@ -44,13 +44,14 @@ class Watch:
             than three.
         reads: the times of the last of these deliveries, at most eight of them.
         began: the number of Fetches of the client before the first one that may count.
+        last: the offset of the newest one.
+        last_since: since when they have asked for that offset; infinite if that is not known.
     """
 
     __slots__ = (
         "__weakref__",
         "_again_at",
         "_connection",
-        "_last",
         "_served",
         "again",
         "asked_at",
@@ -58,6 +59,8 @@ class Watch:
         "deliveries",
         "first",
         "furthest",
+        "last",
+        "last_since",
         "most",
         "pause",
         "reads",
@@ -67,7 +70,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.asked_at: float | None = None
-        self.first = self.furthest = self.again = self._last = NOTHING
+        self.first = self.furthest = self.again = self.last = NOTHING
+        self.last_since = inf
         self.deliveries = self.reconnects = self.size = self.most = self._connection = 0
         self.pause = self._again_at = 0.0
         self.reads: tuple[float, ...] = ()
@@ -78,10 +82,12 @@ class Watch:
         """A consumer has sent a Fetch, on a connection whose number is larger than those of older ones."""
         if self.asked_at is None:
             self.first = offset
-        elif offset != self.again and (offset < self._last or (offset == self._last and self._served)):
+        elif offset != self.again and (offset < self.last or (offset == self.last and self._served)):
             self.again, self.deliveries, self.pause, self.reads, self.reconnects = offset, 1, 0.0, (), 0
-        self.reconnects += offset == self.again == self._last and self._served and connection > self._connection
-        self.asked_at, self._last, self._served, self._connection = now, offset, False, connection
+        self.reconnects += offset == self.again == self.last and self._served and connection > self._connection
+        if offset != self.last or self.last_since == inf:
+            self.last_since = now
+        self.asked_at, self.last, self._served, self._connection = now, offset, False, connection
         self.furthest = max(self.furthest, offset)
 
     def delivered(self, size: int = 0, most: int = 0) -> None:
@@ -90,7 +96,7 @@ class Watch:
         if self._served:
             return  # It had to wait for more of them.
         self._served = True
-        if self._last == self.again:
+        if self.last == self.again:
             now = self.asked_at or 0.0
             self.reads = (*self.reads, now)[-_MOST_READS:]
             self.deliveries += 1

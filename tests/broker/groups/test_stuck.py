@@ -15,6 +15,7 @@ from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
     AbortedRecordsRead,
     CommitsBeyondEnd,
+    CommitsLastRecord,
     CommitsOften,
     FetchOutOfRange,
     LagGrows,
@@ -607,6 +608,41 @@ async def test_a_member_that_commits_each_record_many_times_a_second(
     for event in found:
         assert (event.member.client_id, event.commits) == ("client", event.records)
         assert 20 <= event.commits / event.took_ms * 1000 <= 51
+
+
+@pytest.mark.parametrize(
+    ("commits", "later", "seconds", "is_told"),
+    [(-1, 0.1, 20, True), (0, 0.1, 20, False), (0, 0.9, 20, False), (-1, 0.1, 4, False), (-2, 0.1, 20, False)],
+    ids=["the last record", "the next one", "late", "a short time", "two records before"],
+)
+async def test_a_member_that_commits_the_offset_of_the_last_record(
+    commits: int, later: float, seconds: int, is_told: bool
+) -> None:
+    logs = Logs(0)
+    member = await reader(logs)
+    for end in range(1, seconds + 1):
+        logs.end_offset = end
+        await member.goes_on(end, seconds=later)
+        await member.commits(max(end + commits, 0))
+        await member.goes_on(end, seconds=1 - later)
+    found = member.service.events_of(CommitsLastRecord)
+    assert bool(found) is is_told
+    for event in found:
+        assert (event.member.client_id, event.partitions) == ("client", {"t": [0]})
+        assert event.times >= 5
+        assert event.took_ms >= 5_000
+    assert len(found) <= 2, "again when it has lasted twice as long"
+
+
+async def test_a_member_that_reaches_the_end_now_and_then_is_only_late() -> None:
+    logs = Logs(0)
+    member = await reader(logs)
+    for end in range(1, 30):
+        logs.end_offset = end
+        await member.goes_on(end, seconds=0.1)
+        await member.commits(end - 1 if end % 4 else end)
+        await member.goes_on(end, seconds=0.9)
+    assert member.service.events_of(CommitsLastRecord) == []
 
 
 async def test_a_member_whose_connection_is_closed_has_no_twin() -> None:

@@ -1,7 +1,9 @@
 """Looks for committed offsets that stand still while records wait, for lag that grows, for transactions of which all
-are aborted, and for members that commit each record by itself; regularly, one step per iteration of the loop.
+are aborted, and for members that commit each record by itself, or all but the last one; regularly, one step per
+iteration of the loop.
 
-A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted` and :mod:`groups.often`.
+A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted`, :mod:`groups.often` and
+:mod:`groups.one_behind`.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.fetch_reports import FetchQuestions
 from barnabas_broker.groups.lag import GrowingLags, Growth
 from barnabas_broker.groups.often import LEAST_PER_SECOND, OftenCommits
+from barnabas_broker.groups.one_behind import OneBehind
 from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.groups.sightings import ClientAddress, Clients, CommitsElsewhere, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
@@ -28,6 +31,7 @@ from barnabas_explain.catalog import (
     WAITS_MS,
     AbortedRecordsRead,
     BrokerNotReached,
+    CommitsLastRecord,
     CommitsOften,
     LagGrows,
     NothingCommitted,
@@ -38,6 +42,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.lags import NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic
+from barnabas_protocol.group_records import Committed
 
 #: Seconds between two looks.
 _MOST_SECONDS: Final = 30.0
@@ -104,6 +109,7 @@ class StuckCheck:
         self._lags = GrowingLags(patience)
         self._aborted: OfPartitions[OnlyAborted] = OfPartitions()
         self._aborted_read: OfPartitions[AbortedRead] = OfPartitions()
+        self._one_behind: OfPartitions[OneBehind] = OfPartitions()
         self._runs = False
         #: Other brokers see the Fetches of the partitions that they lead; their answers count in the next look.
         self._questions = FetchQuestions(clients, logs, others, hosted_groups.now)
@@ -129,7 +135,7 @@ class StuckCheck:
                 hosted = by_id.get(group_id)
                 if hosted is not None and hosted.change is None and len(hosted.group.members):
                     yield from self._look(hosted, logs)
-            for watched in (self._standing, self._lags, self._aborted, self._aborted_read):
+            for watched in (self._standing, self._lags, self._aborted, self._aborted_read, self._one_behind):
                 for group_id in watched.groups():
                     if self._is_long():
                         yield
@@ -162,6 +168,7 @@ class StuckCheck:
         before = self._aborted.of(name)
         passed: dict[Partition, AbortedRead] = {}
         passed_before = self._aborted_read.of(name)
+        one_behind: dict[Partition, OneBehind] = {}
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
@@ -178,8 +185,11 @@ class StuckCheck:
                         passed[place] = read
                 is_before_end = readable is not None and readable[0] <= committed.offset < readable[1]
                 # Who waits for a transaction that has committed this partition has an explanation of its own.
-                if is_before_end and not hosted.offsets.is_pending(topic, number):
+                if readable is not None and is_before_end and not hosted.offsets.is_pending(topic, number):
                     waiting[topic, number] = committed.offset
+                    each_behind = self._look_behind(name, (topic, number), committed, readable[1], now)
+                    if each_behind is not None:
+                        one_behind[topic, number] = each_behind
                 if readable is not None and (is_before_end or (topic, number) in before):
                     only = self._only_aborted(before.get((topic, number)), (topic, number), committed.offset, logs, now)
                     if only is not None:
@@ -205,6 +215,9 @@ class StuckCheck:
             if not owners:
                 yield from self._owners(hosted, owners)
             yield from self._look_at_commits(hosted, often, owners, now)
+        self._one_behind.put(name, one_behind)
+        if any(each.is_found(now, self._patience) for each in one_behind.values()):
+            self._publish_behind(hosted, one_behind, now)
         self._aborted.put(name, aborted)
         due = {place: each for place, each in aborted.items() if each.is_due(now, self._patience)}
         if due:
@@ -239,7 +252,7 @@ class StuckCheck:
         if self._is_long(len(waiting)):
             yield
         standing = self._standing.of(name)
-        if all(each.since >= now for each in standing.values()):
+        if all(each.since >= now for each in standing.values()) and all(each.looks < 2 for each in one_behind.values()):
             return
         if not owners:
             yield from self._owners(hosted, owners)
@@ -355,6 +368,33 @@ class StuckCheck:
                     self._hosted_groups.publish(hosted.name, event)
             if self._is_long(len(places)):
                 yield
+
+    def _look_behind(self, name: str, place: Partition, committed: Committed, end: int, now: float) -> OneBehind | None:
+        """A partition with records that wait, if one was left over in this look or in those before."""
+        known = self._one_behind.of(name).get(place)
+        if committed.offset + 1 == end:
+            known = known or OneBehind(now)
+            committed_at = now - (self._hosted_groups.wall_ms() - committed.commit_ms) / 1000
+            known.look(committed.offset, committed_at, self._standing.of(name).get(place), now)
+        return known
+
+    def _publish_behind(self, hosted: HostedGroup, found: Mapping[Partition, OneBehind], now: float) -> None:
+        """Report the members that commit all but the last record, each with its partitions."""
+        of_members: dict[Member, dict[Partition, OneBehind]] = {}
+        for place, each in found.items():
+            if each.owner is not None and each.is_found(now, self._patience):
+                of_members.setdefault(each.owner, {})[place] = each
+        for owner, places in list(of_members.items())[:_MOST_EVENTS]:
+            event = CommitsLastRecord(
+                generation=hosted.group.generation,
+                member=owner,
+                partitions=by_topic(list(places)[:_MOST_LISTED]),
+                times=min(each.times for each in places.values()),
+                took_ms=min(now - each.since for each in places.values()) * 1000,
+            )
+            self._hosted_groups.publish(hosted.name, event)
+            for each in places.values():
+                each.told_at = now
 
     def _client(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection."""
