@@ -4,6 +4,7 @@ Its past is in its events, where :mod:`~barnabas_explain.findings` are made of; 
 inferred says "probably", and from what.
 """
 
+import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -151,6 +152,11 @@ _MAX_TIMEOUT_MS: Final = 900_000
 _LATELY_MS: Final = 600_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
+#: Programs that have been members together for so many milliseconds are no deployment, and no canary, as a rule.
+_TOGETHER_MS: Final = 300_000
+#: Client ids that are compared with those of another library, and the length of a beginning that is no accident.
+_MOST_COMPARED: Final = 20
+_SAME_BEGINNING: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
 OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, LATE_MEMBER, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
 #: The kinds of those about what is over if it does not happen again.
@@ -185,6 +191,7 @@ OF_NOW: Final = (
     "records_aborted",
     "aborted_records_read",
     "own_topic",
+    "two_services",
     "commits_of_lost",
     CommitsLastRecord.type,
     "commits_often",
@@ -380,6 +387,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_aborted_read(present, past, now_ms),
         *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
+        *_of_two_services(present, past, now_ms),
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms, storms),
@@ -1338,6 +1346,56 @@ def _of_own_topics(present: Present, events: Sequence[GroupEvent], since_ms: int
                     Diagnosis(present.group, "own_topic", ODD, text, POSSIBLE, (), READS_ITSELF, event.time)
                 )
     return diagnoses
+
+
+def _of_two_services(present: Present, events: Iterable[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Members of two libraries, of which no client ids are alike, that have shared the partitions of a topic for
+    minutes: two services with one group.id."""
+    readers = {each.member.member_id: each for each in present.readers if each.topics and each.partitions}
+    if len(readers) < 2:
+        return []
+    #: By the name that a library sends; "" of those that send none, such as aiokafka.
+    libraries: dict[str, list[Reader]] = {}
+    for event in events:
+        reader = readers.get(event.member.member_id) if isinstance(event, MemberJoined) else None
+        if reader is None or not isinstance(event, MemberJoined):
+            continue
+        client_id = reader.member.client_id or ""
+        if now_ms - event.time < _TOGETHER_MS or event.inferred or found.is_default(client_id):
+            continue
+        libraries.setdefault((event.software or "").partition(" ")[0], []).append(reader)
+    if len(libraries) != 2 or max(map(len, libraries.values())) > _MOST_COMPARED:
+        return []
+    (first, firsts), (second, seconds) = sorted(libraries.items(), key=lambda each: (not each[0], each[0]))
+    pairs = [(one, other) for one in firsts for other in seconds]
+    if any(_are_alike(one.member.client_id or "", other.member.client_id or "") for one, other in pairs):
+        return []
+    shared = next(((one, other) for one, other in pairs if one.topics & other.topics), None)
+    if shared is None:
+        return []
+    one, other = shared
+    topics = words.listed(sorted(one.topics & other.topics)[:_MOST])
+    of_libraries = f"{first} and {second or 'another one, which does not say its name'}"
+    text = (
+        f"{one.member.name} and {other.member.name} have been members together for more than {ms(_TOGETHER_MS)}, with"
+    )
+    text += f" client ids and libraries ({of_libraries}) that have nothing in common: each reads only a part of the"
+    text += f" records of {topics}."
+    remedy = (
+        "If these are two services, give each a group.id of its own, and each gets all records. If one of them replaces"
+        " the other, this is fine (`--ignore two_services`)."
+    )
+    return [Diagnosis(present.group, "two_services", ODD, text, POSSIBLE, remedy=remedy)]
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Whether two client ids may be those of one service: they begin alike, or one has the first word of the other."""
+    one, other = one.lower(), other.lower()
+    length = min(_SAME_BEGINNING, len(one), len(other))
+    if one[:length] == other[:length]:
+        return True
+    firsts = (re.split(r"[\W_\d]+", each.lstrip("-_."))[0] for each in (one, other))
+    return any(len(word) >= _SAME_BEGINNING and word in one and word in other for word in firsts)
 
 
 def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

@@ -1,6 +1,8 @@
 """What the doctor finds in a group, worst first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -579,6 +581,69 @@ def test_members_that_are_missing_or_have_no_partition_come_first() -> None:
         "topics_apart": "Use an assignor that assigns all ",
         "lag_grows": "Let the idle members have partiti",
     }
+
+
+SERVICES = (("billing-service", "confluent-kafka-python 2.16.1"), ("shipping-service", None))
+
+
+def services(
+    *programs: tuple[str, str | None], minutes: float = 10, topics: str = "tt", **data: Any
+) -> list[Diagnosis]:
+    """Programs that have joined so many minutes ago, and share the partitions of a topic, or read one each."""
+    events = [
+        event(MemberJoined, round(NOW * 10 - minutes * 60_000), number, client=client, software=software, **data)
+        for number, (client, software) in enumerate(programs)
+    ]
+    readers = [
+        Reader(Member(f"m{number}", client, "/h", None), frozenset({topic}), frozenset({(topic, number)}))
+        for number, ((client, _), topic) in enumerate(zip(programs, cycle(topics), strict=False))
+    ]
+    return examine(present(*readers), read(events), NOW * 10, 0)
+
+
+def test_two_services_with_one_group_id_are_perhaps_no_team() -> None:
+    (found,) = services(*SERVICES)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("two_services", "odd", "possible")
+    assert found.text == (
+        "billing-service (h) and shipping-service (h) have been members together for more than 5 min, with client ids"
+        " and libraries (confluent-kafka-python and another one, which does not say its name) that have nothing in"
+        " common: each reads only a part of the records of t."
+    )
+    assert (found.remedy or "").startswith("If these are two services, give each a group.id of its own")
+    assert (found.remedy or "").endswith("this is fine (`--ignore two_services`).")
+    assert services(*SERVICES, minutes=4.9) == [], "it may be a deployment"
+    assert [each.kind for each in services(*SERVICES, topics="tu")] == ["different_subscriptions"]
+    assert services(*SERVICES, inferred=True) == [], "their libraries are not known"
+    assert services(*(("billing", "a 1"), ("shipping", "b 1")))[0].text.count("(a and b)") == 1
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        (("billing-service", "a 1"), ("shipping-service", "a 2")),
+        (("quotes-v1-b", "a 1"), ("quotes-v2-a", "b 1")),
+        (("orderapi", "a 1"), ("orderworker", "b 1")),
+        (("billing-service", "a 1"), ("canary-billing", "b 1")),
+        (("rdkafka", "a 1"), ("aiokafka-0.14.0", None)),
+        (("billing", None), ("shipping", None)),
+        (("billing-1", "a 1"), ("shipping-1", "b 1"), ("billing-2", "b 1")),
+        (("billing", "a 1"), ("shipping", "b 1"), ("stock", "c 1")),
+        (("", "a 1"), ("shipping", "b 1")),
+    ],
+    ids=[
+        "one library",
+        "versions",
+        "one beginning",
+        "canary",
+        "default ids",
+        "not known",
+        "being moved",
+        "three libraries",
+        "no id",
+    ],
+)
+def test_other_members_may_be_one_service(programs: Sequence[tuple[str, str | None]]) -> None:
+    assert services(*programs) == []
 
 
 def test_members_that_stand_by_need_nothing() -> None:
