@@ -210,6 +210,21 @@ async def test_offsets_that_are_set_are_written_once(wire: Wire, audited: pytest
     assert changed == [{"event": "offsets set", "group": "g", **by}]
 
 
+async def test_offsets_that_clients_set_on_one_connection_are_written_with_the_client(
+    wire: Wire, audited: pytest.LogCaptureFixture
+) -> None:
+    """A proxy may send the requests of several clients on one connection."""
+    await make_topic(wire, "t")
+    await commit(wire, "g", "t", {0: 5})
+    lines(audited)
+    for client_id, version in (("a", 8), ("b", 8), ("b", 7), ("c", 7), ("a", 8)):
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
+        request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])])
+        await wire.ask(request, version, OffsetCommitResponse, client_id)
+    written = [line["client_id"] for line in lines(audited) if line["event"] == "offsets set"]
+    assert written == ["a", "b", "c"]
+
+
 async def test_a_reset_that_names_a_member_is_written(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
     await make_topic(wire, "t")
     await commit(wire, "g", "t", {0: 5})
