@@ -255,6 +255,11 @@ class BrokerConnections:
         except OSError:
             self._drop(node_id, known)
             raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not known[1].cancelled() or (task is not None and task.cancelling()):
+                raise
+            raise ConnectionError("the connection was given up while it was opened") from None
         try:
             return await connection.send(request, version, timeout)
         except (OSError, asyncio.CancelledError):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas_broker.replication.connection import BrokerConnections
+from barnabas_broker.replication.connection import BrokerConnection, BrokerConnections
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest
 
 #: Seconds that nothing takes.
@@ -93,3 +93,32 @@ async def start_broker_that_closes(closed: asyncio.Event) -> asyncio.Server:
         closed.set()
 
     return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+async def test_a_connection_that_is_given_up_while_it_is_opened_is_an_error_of_all_that_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other broker has another address meanwhile. It is no cancellation, which would end what asks."""
+    opening = asyncio.Event()
+
+    async def never(*arguments: object) -> BrokerConnection:
+        opening.set()
+        waiting: asyncio.Future[BrokerConnection] = asyncio.get_running_loop().create_future()
+        return await waiting
+
+    monkeypatch.setattr(BrokerConnection, "open", never)
+    address = ("127.0.0.1", 1)
+    connections = BrokerConnections("test", lambda node_id: address)
+    async with asyncio.timeout(PATIENCE):
+        first = asyncio.ensure_future(connections.ask(1, ApiVersionsRequest(), 0, PATIENCE))
+        await opening.wait()
+        opening.clear()
+        address = ("127.0.0.1", 2)
+        second = asyncio.ensure_future(connections.ask(1, ApiVersionsRequest(), 0, PATIENCE))
+        await opening.wait()
+        with pytest.raises(ConnectionError):
+            await first
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await connections.close()
