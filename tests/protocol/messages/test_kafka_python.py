@@ -75,6 +75,7 @@ MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
     *("DescribeShareGroupOffsetsRequest", "DescribeShareGroupOffsetsResponse"),
     *("ShareGroupDescribeRequest", "ShareGroupDescribeResponse"),
     *("ShareGroupHeartbeatRequest", "ShareGroupHeartbeatResponse"),
+    *("EnvelopeRequest", "EnvelopeResponse"),
     "TransactionLogKey",
     "TransactionLogValue",
     *("ShareFetchRequest", "ShareFetchResponse", "ShareAcknowledgeRequest", "ShareAcknowledgeResponse"),
