@@ -67,11 +67,14 @@ ImageChanged = Callable[["Running", int, Image], None]
 
 
 class _NoGroups:
-    """The group coordinator of a broker without groups: it does not keep which clients fetch."""
+    """The group coordinator of a broker without groups: it does not keep which clients are connected, and fetch."""
 
     @property
     def fetches(self) -> "_NoGroups":
         return self
+
+    def opened(self, client: ClientAddress) -> Callable[[], None]:
+        return lambda: None
 
     def fetched(self, client: ClientAddress, *, is_committed: bool, connection: int) -> None: ...
 
