@@ -167,8 +167,9 @@ FIELDS: Final = {
     "owned": "the number of partitions that the members have",
     "broker": "the node id of the broker that the members do not reach",
     "address": "HOST:PORT that it advertises to them",
-    "behind": "the member that has nearly all of the lag, or the owner of the partition that has: the `lag` there,"
-    " `positions`, and for how long, `stood_ms`, none of these has moved; absent if there is no such member",
+    "behind": "the member that has nearly all of the lag, or the owner of the partition that has, or the members with"
+    " the partitions that have and whose offsets stand still: the `lag` there, `positions`, and for how long,"
+    " `stood_ms`, none of these has moved; absent if there is no such member",
     "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
     "lag_of_others": "the records that wait in the other partitions of the member",
     "only_committed": "partitions of the member with a committed offset, the first ones; absent if the group has none",
@@ -3227,7 +3228,7 @@ class LagGrows(GroupEvent):
                 " not help if they share it.",
             )
         if self.behind:
-            where, remedy = self._of_behind(self.behind[0])
+            where, remedy = self._of_behind(self.behind)
             return Told(f"{text}. {where}", remedy)
         text += f"; it needs about {self._times} the work"
         more = "let each member do more: less work for each record, more records at a time."
@@ -3252,18 +3253,31 @@ class LagGrows(GroupEvent):
         each = f"{has}, and {words.count(self.owned, 'partition')}, of which each can have its own"
         return Told(f"{text}.", f"Start more members: {each}. Or {more}")
 
-    def _of_behind(self, behind: MemberLag) -> Told:
-        """The member or the partition that has nearly all of the lag, and what to do."""
-        name, one = behind.member.name, len(behind.positions) == 1
-        where = words.partitions(by_topic(each[:2] for each in behind.positions))
-        if behind.stood_ms is not None:
-            text = f"Nearly all of it, {words.count(behind.lag, 'record')}, waits for {name}: the committed"
+    def _of_behind(self, members: Sequence[MemberLag]) -> Told:
+        """The members or the partition that have nearly all of the lag, and what to do. Several stand still."""
+        positions, lag = (
+            [position for each in members for position in each.positions],
+            sum(each.lag for each in members),
+        )
+        name, one = words.names_of(each.member for each in members), len(positions) == 1
+        where = words.partitions(by_topic(each[:2] for each in positions))
+        stood = [each.stood_ms for each in members if each.stood_ms is not None]
+        if stood:
+            text = f"Nearly all of it, {words.count(lag, 'record')}, waits for {name}: the committed"
             text += f" {'offset' if one else 'offsets'} of {where} {'has' if one else 'have'} not moved for"
+            text += f" {words.ms(min(stood))}, while the rest of the group gets on."
+            if len(members) > 1:
+                return Told(
+                    text,
+                    f"Look why {name} do not read these partitions, or do not commit. They keep them, so that more"
+                    " members do not help.",
+                )
             return Told(
-                f"{text} {words.ms(behind.stood_ms)}, while the rest of the group gets on.",
+                text,
                 f"Look where the program of {name} stands, and whether it commits. It keeps"
                 f" {'this partition' if one else 'these partitions'}, so that more members do not help.",
             )
+        behind = members[0]
         if one:
             return Told(
                 f"Nearly all of it, {words.count(behind.lag, 'record')}, is in {where}, which {name} owns.",

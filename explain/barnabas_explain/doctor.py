@@ -1183,9 +1183,11 @@ def _of_lag(
     standing = {each[:2] for each in stuck if present.committed.get(each[:2]) == each.offset}
     if not event.throttled and sum(present.lags.get(each, 0) for each in standing) >= lag * NEARLY_ALL:
         return []  # The group keeps up with what is written elsewhere.
-    text, remedy = _as_now(event, present, now_ms).sentence()
-    if not event.throttled and any(each.severity >= SICK for each in others):
-        remedy = f"Mend first what else is wrong with the group, which takes time from its members. Then: {remedy}"
+    now = _as_now(event, present, now_ms)
+    text, remedy = now.sentence()
+    if not now.throttled and any(each.severity >= SICK for each in others):
+        then = f"Then: {remedy}" if now.behind else "Then look whether the lag still grows."
+        remedy = f"Mend first what else is wrong with the group, which takes time from its members. {then}"
     evidence = (f"The lag is {lag:,} now.",)
     sure = PROBABLE if event.throttled else CERTAIN
     return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time, event=event)]
@@ -1196,7 +1198,8 @@ def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
     if present.state != "Stable":
         return event  # Members that are rejoining own nothing yet.
     lags = _lags(present)
-    most, behind = lags.most(), None
+    most = lags.most()
+    behind: tuple[MemberLag, ...] | None = None
     if most is not None:
         positions = tuple(Position(*each, present.committed.get(each, -1)) for each in most.partitions)
         since = (each.stood_ms for each in event.behind or () if set(positions) <= set(each.positions))
@@ -1204,8 +1207,21 @@ def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
         if stood_ms is not None:
             stood_ms += now_ms - event.time
         behind = (MemberLag(_named(present, most.member), most.lag, positions, stood_ms),)
+    elif len(event.behind or ()) > 1:
+        behind = _still_behind(present, event, now_ms, lags)
     members = len(present.readers)
     return event.changed(members=members, idle=members - lags.working, owned=lags.owned, behind=behind)
+
+
+def _still_behind(present: Present, event: LagGrows, now_ms: int, lags: Lags) -> tuple[MemberLag, ...] | None:
+    """The members whose offsets stood still when a lag grew, as they are now; None if these do not have it any more."""
+    found = []
+    for each in event.behind or ():
+        left = _left(present, each.member, each.positions)
+        if left:
+            stood_ms = (each.stood_ms or 0) + now_ms - event.time
+            found.append(MemberLag(each.member, sum(lags.of(place[:2]) for place in left), left, stood_ms))
+    return tuple(found) if sum(each.lag for each in found) >= lags.total * NEARLY_ALL else None
 
 
 def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

@@ -338,18 +338,22 @@ def _folded(explanations: list[Explanation]) -> list[Explanation]:
 
 
 def _with_lag(explanations: list[Explanation]) -> list[Explanation]:
-    """Explanations without those of lag that grows only where a member does not get on: its own explanation has it."""
+    """Explanations without those of lag that grows only where members do not get on: their own explanations have it."""
     stuck: dict[tuple[str | None, Position], Explanation] = {}
     for each in explanations:
         for event in each.events:
             if isinstance(event, OffsetsStuck):
                 stuck.update(((event.member.member_id, position), each) for position in event.positions)
+            elif isinstance(event, BrokerNotReached):
+                stuck.update(
+                    ((at.member.member_id, position), each) for at in event.behind for position in at.positions
+                )
     told = []
     for each in explanations:
         event = each.events[0]
         behind = event.behind if isinstance(event, LagGrows) else None
         found = [stuck.get((at.member.member_id, position)) for at in behind or () for position in at.positions]
-        if isinstance(event, LagGrows) and found and found[0] is not None and all(one is found[0] for one in found):
+        if isinstance(event, LagGrows) and found and found[0] is not None and None not in found:
             found[0].details.append(f"Meanwhile {event.clause().text}.")
             found[0].events.append(event)
         else:

@@ -1,6 +1,6 @@
 """The lag of a group by member: whether one member, or one partition, has nearly all of it. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_explain.members import Member, Partition
@@ -47,6 +47,11 @@ class Lags:
     def of(self, place: Partition) -> int:
         """The records of a partition."""
         return self._all.get(place, 0)
+
+    def by_member(self, places: Container[Partition]) -> Mapping[Member, Sequence[Partition]]:
+        """Those of some partitions that have an owner, by their owners."""
+        owned = {member: [each for each in lags if each in places] for member, lags in self._owned.items()}
+        return {member: found for member, found in owned.items() if found}
 
     @property
     def members(self) -> Collection[Member]:

@@ -931,6 +931,42 @@ def test_what_was_said_before_of_partitions_of_a_broker_that_is_not_reached_does
     assert [each.kind for each in told(APART, paused, unreached(1, 2))] == ["broker_not_reached"]
 
 
+def both_behind(**data: Any) -> list[dict[str, Any]]:
+    return [{**each, "lag": 21, "stood_ms": 150_000, **data} for each in unreached(1, 2)["behind"]]
+
+
+def test_a_lag_that_grows_only_where_offsets_of_several_members_stand_needs_no_more_members() -> None:
+    figures: dict[str, Any] = {"consumed": 300, "written": 342, "lag_before": 0, "lag": 42, "took_ms": 200_000}
+    spread: dict[str, Any] = {"led": 4, "committed_in": 4, "members": 2, "idle": 0, "owned": 4}
+    grows = event(LagGrows, 199_500, **figures, **spread, behind=both_behind())
+    (said,) = explain(read([grows]))
+    assert said.text.endswith(
+        " Nearly all of it, 42 records, waits for c1 (h) and c2 (h): the committed offsets of t-0 to t-1 have not moved"
+        " for 2 min, while the rest of the group gets on."
+    )
+    assert str(said.remedy).startswith("Look why c1 (h) and c2 (h) do not read these partitions, or do not commit.")
+    (found,) = told(APART, grows)
+    assert (found.kind, found.remedy) == ("lag_grows", said.remedy)
+    moved = replace(APART, committed={**APART.committed, ("t", 0): 6})
+    (found,) = told(moved, grows)
+    assert "Start more members" in str(found.remedy)
+    (alone,) = explain(read([unreached(1, 2), grows]))
+    assert alone.details[0].startswith("Meanwhile 1.5 records/s are committed")
+    one, two = stuck(), stuck(198_000, positions=[["t", 1, 5]], member_id="m2", client_id="c2")
+    assert [each.text[:8] for each in explain(read([one, two, grows]))] == ["c1 (h) i", "c2 (h) i"]
+
+
+def test_more_members_are_no_remedy_while_something_else_is_wrong() -> None:
+    figures: dict[str, Any] = {"consumed": 300, "written": 900, "lag_before": 0, "lag": 43, "took_ms": 200_000}
+    grows = event(LagGrows, 199_500, **figures, led=4, committed_in=4, members=2, idle=0, owned=4)
+    refused = event(CommitsRefused, 198_000, error="OFFSET_METADATA_TOO_LARGE", commits=30, sent=1)
+    growing = next(each for each in told(APART, refused, grows) if each.kind == "lag_grows")
+    assert growing.remedy == (
+        "Mend first what else is wrong with the group, which takes time from its members. Then look whether the lag"
+        " still grows."
+    )
+
+
 def test_a_broker_that_is_not_reached_says_why_the_lag_grows() -> None:
     figures: dict[str, Any] = {"consumed": 300, "written": 342, "lag_before": 0, "lag": 42, "took_ms": 200_000}
     grows = event(LagGrows, 199_500, **figures, led=4, committed_in=4, members=2, idle=0, owned=4)

@@ -205,10 +205,10 @@ class StuckCheck:
             if growth is not None:
                 yield from self._owners(hosted, owners)
                 lags = yield from self._count_lags(waiting, owners, logs)
-                spread, throttled = self._spread(hosted, lags, waiting, now), self._throttled(owners, now)
-                event = _lag_grows(generation, growth, len(known), committed_in, throttled, spread)
                 stood = min(growth.seconds / 2, self._patience)
-                is_read = event.behind is None and not throttled and self._is_read(name, waiting, lags, stood, now)
+                spread, throttled = self._spread(hosted, lags, waiting, stood, now), self._throttled(owners, now)
+                event = _lag_grows(generation, growth, len(known), committed_in, throttled, spread)
+                is_read = lags.most() is None and not throttled and self._is_read(name, waiting, lags, stood, now)
                 if self._hosted_groups.by_id.get(name) is hosted and not is_read:
                     self._hosted_groups.publish(name, event)
         if often := hosted.sightings.committing(LEAST_PER_SECOND * self._interval):
@@ -315,15 +315,23 @@ class StuckCheck:
         return read >= lags.total * NEARLY_ALL
 
     def _spread(
-        self, hosted: HostedGroup, lags: Lags, waiting: Mapping[Partition, int], now: float
+        self, hosted: HostedGroup, lags: Lags, waiting: Mapping[Partition, int], stood_for: float, now: float
     ) -> Mapping[str, Any]:
-        """The members of a group and what they have of its lag, as fields of an event."""
+        """The members of a group and what they have of its lag, as fields of an event; offsets that have not moved for
+        so many seconds stand still."""
         members = len(hosted.group.members)
         spread = {"members": members, "idle": members - lags.working, "owned": lags.owned}
-        most = lags.most()
-        if most is None or most.member is None:
+        most, standing = lags.most(), self._standing.of(hosted.name)
+        if most is None:
+            still = {
+                place: now - each.since
+                for place, each in standing.items()
+                if each.owner is not None and each.offset == waiting.get(place) and now - each.since >= stood_for
+            }
+            return {**spread, "behind": _where_offsets_stand(lags, still, waiting)}
+        if most.member is None:
             return spread
-        places, standing = most.partitions[:_MOST_LISTED], self._standing.of(hosted.name)
+        places = most.partitions[:_MOST_LISTED]
         stood = [
             now - each.since if each is not None and each.is_known and each.offset == waiting[place] else 0
             for place, each in ((place, standing.get(place)) for place in places)
@@ -767,6 +775,21 @@ class StuckCheck:
                 **again,
             )
         self._hosted_groups.publish(hosted.name, event)
+
+
+def _where_offsets_stand(
+    lags: Lags, still: Mapping[Partition, float], waiting: Mapping[Partition, int]
+) -> tuple[MemberLag, ...] | None:
+    """The members with the partitions whose offsets have stood for so many seconds, if these have nearly all of the
+    lag; None if they have not."""
+    if sum(map(lags.of, still)) < lags.total * NEARLY_ALL:
+        return None
+    found = []
+    for member, places in lags.by_member(still).items():
+        positions = tuple(Position(*place, waiting[place]) for place in places[:_MOST_LISTED])
+        stood_ms = min(still[place] for place in places) * 1000
+        found.append(MemberLag(member, sum(map(lags.of, places)), positions, stood_ms))
+    return tuple(found[:_MOST_LISTED]) or None
 
 
 def _behind(member: Member, places: Sequence[tuple[Partition, Standing]], logs: ReadLogs, now: float) -> MemberLag:
