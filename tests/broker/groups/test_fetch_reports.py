@@ -93,7 +93,7 @@ class Coordinator(Service):
         for _ in range(max(1, round(seconds * 4))):
             await super().after(0.25)
             if self.leader is not None:
-                self.leader.time = self.time
+                self.leader.time, self.leader.wall = self.time, self.wall
 
 
 class Away(TwoPartitions):
@@ -615,9 +615,47 @@ async def test_a_member_that_begins_at_the_end(commits: bool, asks_at: int, begi
     assert bool(said[1]) is found
 
 
+@pytest.mark.parametrize("commits_since", [True, False])
+async def test_a_member_that_has_committed_since_it_began_has_not_gone_back(commits_since: bool) -> None:
+    """A notice may come after the first commit: the first one opens a connection."""
+    member = await away()
+    back = member.leader.others
+    assert isinstance(back, Other)
+    back.late = []
+    if not commits_since:
+        await member.commits(5)
+        await member.waits(1)
+    member.fetches.from_start(CLIENT, PLACE, 0)
+    await member.waits(1)
+    if commits_since:
+        await member.commits(5)
+    ((notice, _),) = back.late
+    finish(member.service.groups.fetches_seen(notice))
+    assert bool(member.service.events_of(MemberRewound)) is not commits_since
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(-1, []), (1, [3])])
+async def test_a_member_that_has_committed_since_it_began_at_the_end(seconds: int, said: list[int]) -> None:
+    member = await away()
+    await member.commits(5)
+    began_ms = member.service.wall + seconds * 1000
+    notice = FetchNotice(
+        kind="begins_at_end",
+        client_id="client",
+        host="/127.0.0.1",
+        topic="t",
+        partition=0,
+        numbers=[3, began_ms],
+        text="",
+    )
+    finish(member.service.groups.fetches_seen(FetchMessage(notices=[notice], clients=[], logs=[])))
+    assert [each.position for each in member.service.events_of(MemberRewound)] == said
+
+
 async def test_other_things_that_go_wrong_when_a_member_reads() -> None:
     member = await away()
     await member.commits(5)
+    await member.waits(1)
     member.fetches.from_start(CLIENT, PLACE, 0)
     member.fetches.denied(CLIENT, "t", "User:alice")
     await member.waits(1)

@@ -102,7 +102,7 @@ class Fetches:
         reader = self._reader(client, place[0])
         readable = None if self._logs is None else self._logs.readable(*place)
         if reader is None and looked_up.begins:
-            self._notices.add("begins_at_end", client, place, looked_up.offset)
+            self._notices.add("begins_at_end", client, place, looked_up.offset, self._hosted_groups.wall_ms())
         if reader is None or readable is None:
             return
         seen, hosted, member = reader
@@ -286,7 +286,7 @@ class Fetches:
             return
         reader = self._reader(client, place[0])
         if reader is None:
-            self._notices.add("from_start", client, place, offset)
+            self._notices.add("from_start", client, place, offset, self._hosted_groups.wall_ms())
             return
         committed = reader.hosted.offsets.find(*place)
         if committed is not None and committed.offset > offset:
@@ -360,11 +360,13 @@ class Fetches:
                 self._out_of_range(client, place, offset, (start, end), None)
             case "looked_up", [offset, latest] if place in seen.lost:
                 self.looked_up(client, place, offset, latest=bool(latest))
-            case "begins_at_end", [offset]:
+            case (("begins_at_end" | "from_start"), [_, time_ms]) if self._commits_since(client, place, time_ms):
+                pass  # The notice is late: the offset that it would be compared with is gone.
+            case "begins_at_end", [offset, _]:
                 begins = LookedUp(begins=True)
                 begins.offset, begins.is_end = offset, True
                 self._goes_there(client, place, begins)
-            case "from_start", [offset]:
+            case "from_start", [offset, _]:
                 self.from_start(client, place, offset)
             case "waited", [min_bytes, max_wait_ms]:
                 self.waited(client, place[0], min_bytes, max_wait_ms)
@@ -372,6 +374,12 @@ class Fetches:
                 self.denied(client, place[0], notice.text)
             case "throttled", []:
                 self.throttled(client)
+
+    def _commits_since(self, client: ClientAddress, place: Partition, time_ms: int) -> bool:
+        """Whether the group of a client has committed an offset of a partition since a time."""
+        reader = self._reader(client, place[0])
+        committed = None if reader is None else reader.hosted.offsets.find(*place)
+        return committed is not None and committed.commit_ms >= time_ms
 
     def _by_choice(self, client: ClientAddress) -> SeenClient | None:
         """A client that has chosen its client id."""
