@@ -137,7 +137,8 @@ NEVER_JOINED: Final = "never_joined"
 #: The kind of the diagnosis of a group that consumes less than is written.
 LAG_GROWS: Final = "lag_grows"
 #: The kinds of diagnoses that say where lag is, and that its growth says, too.
-_OF_LAG: Final = ("hot_partition", "slow_member", "too_many_members")
+_WHERE_LAG_IS: Final = ("hot_partition", "slow_member")
+_OF_LAG: Final = (*_WHERE_LAG_IS, "too_many_members")
 #: The kind of the diagnosis of a member that rejoins late.
 LATE_MEMBER: Final = "late_member"
 #: The kind of the diagnosis of a rebalance that takes long, and is not over.
@@ -221,6 +222,10 @@ _UNDER_WAY: Final[Mapping[str, tuple[str, str]]] = {
         "Look at the log of the leader: its assignor takes long, or fails.",
     ),
 }
+#: A member that has not connected again for so many milliseconds has probably ended.
+_STAYS_AWAY_MS: Final = 60_000
+#: The default session timeout of clients.
+_USUAL_SESSION_MS: Final = 45_000
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -418,7 +423,9 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         diagnoses += growing
     elif any(each.kind in (STUCK, NOT_COMMITTED, NOT_REACHED) for each in diagnoses):
         # It says why the lag grows there.
-        diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
+        diagnoses = [each for each in diagnoses if each.kind not in _WHERE_LAG_IS]
+    elif (most := _lags(present).most()) and most.member and most.member.member_id in _gone(diagnoses):
+        diagnoses = [each for each in diagnoses if each.kind not in _WHERE_LAG_IS]
     spelled = speller(past)
     diagnoses = [replace(_of_now(each, now_ms), remedy=spelled(each.remedy)) for each in diagnoses]
     return sorted(diagnoses, key=lambda each: (-each.severity, each.sure == POSSIBLE, -(each.time or now_ms)))
@@ -523,16 +530,35 @@ def with_now(explanations: Iterable[Explanation], diagnoses: Iterable[Diagnosis]
         diagnoses: of the same group.
         now_ms: the time, in ms since 1970.
     """
-    told = list(explanations)
-    for each in diagnoses:
+    found = list(diagnoses)
+    gone = _gone(found)
+    told, details = list[Explanation](), dict[int, list[str]]()
+    for explanation in explanations:
+        lag = _lag_of_gone(explanation, gone)
+        if lag is None:
+            told.append(explanation)
+        else:
+            details.setdefault(id(lag[0]), []).append(f"Meanwhile {lag[1].clause().text}.")
+    for each in found:
         if each.kind in OF_EVENTS:
             continue
         known = next((one for one in reversed(told) if each.is_told_by(one)), None)
         if known is None:
-            told.append(Explanation(now_ms, -1, each.text, each.remedy, list(each.evidence)))
+            more = details.get(id(each), [])
+            told.append(Explanation(now_ms, -1, each.text, each.remedy, [*each.evidence, *more]))
         else:
             known.text, known.remedy = each.text, each.remedy
     return told
+
+
+def _lag_of_gone(explanation: Explanation, gone: Mapping[str | None, Diagnosis]) -> tuple[Diagnosis, LagGrows] | None:
+    """The finding about a member that has gone, and the lag that grew because of that, if the explanation is of such;
+    None otherwise."""
+    event = explanation.events[0] if len(explanation.events) == 1 else None
+    if not isinstance(event, LagGrows) or not event.behind or len(event.behind) > 1:
+        return None
+    cause = gone.get(event.behind[0].member.member_id)
+    return (cause, event) if cause is not None and (cause.time or 0) < event.time else None
 
 
 def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int, patience_ms: int) -> int | None:
@@ -1181,6 +1207,8 @@ def _of_lag(
     about = OffsetsStuck | BrokerNotReached
     stuck = {place for each in events if isinstance(each, about) for place in each.positions}
     standing = {each[:2] for each in stuck if present.committed.get(each[:2]) == each.offset}
+    gone = _gone(others)
+    standing |= {place for each in present.readers if each.member.member_id in gone for place in each.partitions}
     if not event.throttled and sum(present.lags.get(each, 0) for each in standing) >= lag * NEARLY_ALL:
         return []  # The group keeps up with what is written elsewhere.
     now = _as_now(event, present, now_ms)
@@ -1191,6 +1219,11 @@ def _of_lag(
     evidence = (f"The lag is {lag:,} now.",)
     sure = PROBABLE if event.throttled else CERTAIN
     return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time, event=event)]
+
+
+def _gone(diagnoses: Iterable[Diagnosis]) -> Mapping[str | None, Diagnosis]:
+    """The findings that the connection of a member was closed, by member id."""
+    return {each.event.member.member_id: each for each in diagnoses if isinstance(each.event, MemberDisconnected)}
 
 
 def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
@@ -1478,12 +1511,45 @@ def _of_silence(
             remedy = "Start it again with the same group.instance.id."
             diagnoses.append(Diagnosis(present.group, "disconnected", ODD, text, CERTAIN, (), remedy, event.time))
             continue
-        text = f"{event.name} closed its connection at {words.clock(event.time)} without leaving the group:"
-        text += f" {words.partitions(by_topic(reader.partitions))} wait until its session{session} is over, unless it"
-        text += " has connected again."
-        remedy = "Look whether its process still runs."
-        diagnoses.append(Diagnosis(present.group, "disconnected", SICK, text, POSSIBLE, (), remedy, event.time))
+        diagnoses.append(_disconnected(present, reader.partitions, event, now_ms))
     return diagnoses
+
+
+def _disconnected(
+    present: Present, partitions: Collection[Partition], event: MemberDisconnected, now_ms: int
+) -> Diagnosis:
+    """A member whose connection was closed, without a leave, and that has partitions."""
+    away_ms, session_ms, instance_id = now_ms - event.time, event.session_ms, event.member.instance_id
+    session = "" if session_ms is None else f" of {ms(session_ms)}"
+    records = sum(present.lags.get(place, 0) for place in partitions)
+    text = f"{'Static member ' if instance_id else ''}{event.name} closed its connection at {words.clock(event.time)}"
+    text += " without leaving the group"
+    is_gone = away_ms >= _STAYS_AWAY_MS
+    if is_gone:
+        as_usual = ", as static members do when they end" if instance_id else ""
+        text += f"{as_usual}, and has not connected again for {ms(away_ms)}: its program has probably ended, and"
+    else:
+        text += ":"
+    text += f" {words.partitions(by_topic(partitions))} wait until its session{session} is over"
+    if not is_gone:
+        text += ", unless it has connected again"
+    elif session_ms is not None:
+        text += f", at {words.clock(round(event.time + session_ms))}"
+    text += f"; {words.count(records, 'record')} {'waits' if records == 1 else 'wait'} there." if records else "."
+    remedy = "Look whether its process still runs."
+    if instance_id:
+        remedy += (
+            f" Start it again with group.instance.id={instance_id}: it gets its partitions back at once. If it was"
+        )
+        remedy += (
+            " meant to go: remove it from the group (Admin.removeMembersFromConsumerGroup of Kafka's Java client), as"
+        )
+        remedy += " static members have to be after a group is made smaller."
+    if session_ms is not None and session_ms > _USUAL_SESSION_MS:
+        remedy += f" Others get its partitions sooner with a shorter session.timeout.ms: it is {ms(session_ms)}, and"
+        remedy += f" {ms(_USUAL_SESSION_MS)} by default; as long as a restart takes is enough."
+    sure = PROBABLE if is_gone else POSSIBLE
+    return Diagnosis(present.group, "disconnected", SICK, text, sure, (), remedy, event.time, event=event)
 
 
 def _never_joined(group: str, events: Iterable[GroupEvent], since_ms: int) -> list[Diagnosis]:

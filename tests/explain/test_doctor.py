@@ -808,6 +808,50 @@ def test_partitions_of_a_member_whose_connection_is_closed_wait() -> None:
     assert told(HEALTHY, {**disconnected, "time": 190_000}, disconnected) == [], "it connects again and again"
 
 
+def test_a_static_member_that_was_stopped_for_good() -> None:
+    """Its program closes its connection, and does not leave: a set of pods was made smaller."""
+    data: dict[str, Any] = {"client": "c1", "instance_id": "meter-1", "session_ms": 1_200_000, "closed_by": "client"}
+    member = Member("m1", "c1", "/h", "meter-1")
+    static = Reader(member, frozenset("t"), frozenset({("t", 0), ("t", 1)}))
+    others = Reader(Member("m2", "c2", "/h", "meter-2"), frozenset("t"), frozenset({("t", 2)}))
+    lags = {("t", 0): 900, ("t", 1): 1_100}
+    here = present(static, others, lags=lags, topics={"t": 3})
+    assert [each.kind for each in told(here)] == ["slow_member"]
+    (found,) = told(here, event(MemberDisconnected, NOW - 120_000, **data))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("disconnected", "sick", "probable")
+    assert found.text == (
+        f"Static member meter-1 closed its connection at {clock(NOW - 120_000)} without leaving the group, as static"
+        " members do when they end, and has not connected again for 2 min: its program has probably ended, and t-0 to"
+        f" t-1 wait until its session of 20 min is over, at {clock(NOW + 1_080_000)}; 2,000 records wait there."
+    )
+    assert found.remedy == (
+        "Look whether its process still runs. Start it again with group.instance.id=meter-1: it gets its partitions"
+        " back at once. If it was meant to go: remove it from the group (Admin.removeMembersFromConsumerGroup of"
+        " Kafka's Java client), as static members have to be after a group is made smaller. Others get its partitions"
+        " sooner with a shorter session.timeout.ms: it is 20 min, and 45 s by default; as long as a restart takes is"
+        " enough."
+    )
+    (soon,) = told(here, event(MemberDisconnected, NOW - 50_000, **data))
+    assert (soon.sure, "unless it has connected again" in soon.text) == ("possible", True)
+
+
+def test_the_lag_of_a_member_that_has_gone_has_that_cause() -> None:
+    gone = event(MemberDisconnected, NOW - 120_000, client="c1", session_ms=1_200_000, closed_by="client")
+    lags = {("t", 0): 6_900, ("t", 1): 100}
+    here = present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), lags=lags, committed={("t", 0): 5})
+    grew = grows(NOW, behind=behind(["t", 0, 5], stood_ms=100_000), members=2, idle=0, owned=2)
+    assert "lag_grows" not in {each.kind for each in told(here, gone, grew)}
+    (found,) = (each for each in told(here, gone, grew) if each.kind == "disconnected")
+    said = with_now(explain(read([gone, grew])), [found], NOW)
+    assert [each.text for each in said] == [found.text]
+    assert said[0].details == [
+        "Meanwhile 20 records/s are committed and 80 records/s are written: the lag grew from 1,000 to 7,000 within 100"
+        " s."
+    ]
+    before = {**grew, "time": NOW - 130_000}
+    assert len(with_now(explain(read([before, gone])), [found], NOW)) == 2
+
+
 def test_what_is_possible_comes_after_what_is_certain() -> None:
     refused = event(CommitsRefused, 198_000, error="OFFSET_METADATA_TOO_LARGE", commits=30, sent=1)
     stands = event(
