@@ -15,6 +15,7 @@ from shlex import quote
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
 from barnabas_explain import words
+from barnabas_explain.lags import NEARLY_ALL
 from barnabas_explain.members import (
     BeyondEnd,
     ByTopic,
@@ -3263,7 +3264,8 @@ class LagGrows(GroupEvent):
         where = words.partitions(by_topic(each[:2] for each in positions))
         stood = [each.stood_ms for each in members if each.stood_ms is not None]
         if stood:
-            text = f"Nearly all of it, {words.count(lag, 'record')}, waits for {name}: the committed"
+            most = "Nearly all of it" if lag >= self.lag * NEARLY_ALL else "Most of it"
+            text = f"{most}, {words.count(lag, 'record')}, waits for {name}: the committed"
             text += f" {'offset' if one else 'offsets'} of {where} {'has' if one else 'have'} not moved for"
             text += f" {words.ms(min(stood))}, while the rest of the group gets on."
             if len(members) > 1:

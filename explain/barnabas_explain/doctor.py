@@ -65,7 +65,7 @@ from barnabas_explain.catalog import (
 from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed, fold
-from barnabas_explain.lags import NEARLY_ALL, Lags
+from barnabas_explain.lags import MOST_OF, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
 from barnabas_explain.rejoins import late_members
 from barnabas_explain.runs import Run
@@ -1209,7 +1209,7 @@ def _of_lag(
     standing = {each[:2] for each in stuck if present.committed.get(each[:2]) == each.offset}
     gone = _gone(others)
     standing |= {place for each in present.readers if each.member.member_id in gone for place in each.partitions}
-    if not event.throttled and sum(present.lags.get(each, 0) for each in standing) >= lag * NEARLY_ALL:
+    if not event.throttled and sum(present.lags.get(each, 0) for each in standing) >= lag * MOST_OF:
         return []  # The group keeps up with what is written elsewhere.
     now = _as_now(event, present, now_ms)
     text, remedy = now.sentence()
@@ -1240,7 +1240,7 @@ def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
         if stood_ms is not None:
             stood_ms += now_ms - event.time
         behind = (MemberLag(_named(present, most.member), most.lag, positions, stood_ms),)
-    elif len(event.behind or ()) > 1:
+    elif event.behind and all(each.stood_ms for each in event.behind):
         behind = _still_behind(present, event, now_ms, lags)
     members = len(present.readers)
     return event.changed(members=members, idle=members - lags.working, owned=lags.owned, behind=behind)
@@ -1254,7 +1254,7 @@ def _still_behind(present: Present, event: LagGrows, now_ms: int, lags: Lags) ->
         if left:
             stood_ms = (each.stood_ms or 0) + now_ms - event.time
             found.append(MemberLag(each.member, sum(lags.of(place[:2]) for place in left), left, stood_ms))
-    return tuple(found) if sum(each.lag for each in found) >= lags.total * NEARLY_ALL else None
+    return tuple(found) if sum(each.lag for each in found) >= lags.total * MOST_OF else None
 
 
 def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

@@ -7,6 +7,8 @@ from barnabas_explain.members import Member, Partition
 
 #: The part of a lag that is nearly all of it.
 NEARLY_ALL: Final = 0.9
+#: The part of a lag that is most of it: members that get on have some, too, until they commit.
+MOST_OF: Final = 0.7
 
 
 class Most(NamedTuple):

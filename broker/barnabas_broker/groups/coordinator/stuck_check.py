@@ -40,7 +40,7 @@ from barnabas_explain.catalog import (
     RecordsAborted,
     poll_interval,
 )
-from barnabas_explain.lags import NEARLY_ALL, Lags
+from barnabas_explain.lags import MOST_OF, NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic
 from barnabas_protocol.group_records import Committed
 
@@ -780,9 +780,9 @@ class StuckCheck:
 def _where_offsets_stand(
     lags: Lags, still: Mapping[Partition, float], waiting: Mapping[Partition, int]
 ) -> tuple[MemberLag, ...] | None:
-    """The members with the partitions whose offsets have stood for so many seconds, if these have nearly all of the
-    lag; None if they have not."""
-    if sum(map(lags.of, still)) < lags.total * NEARLY_ALL:
+    """The members with the partitions whose offsets have stood for so many seconds, if these have most of the lag; None
+    if they have not."""
+    if sum(map(lags.of, still)) < lags.total * MOST_OF:
         return None
     found = []
     for member, places in lags.by_member(still).items():
