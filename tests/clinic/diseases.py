@@ -73,6 +73,9 @@ class Disease:
 _CLASSIC: Final = tuple((library, "classic") for library in CLIENTS)
 _CONSUMER: Final = tuple((library, "consumer") for library, protocols in CLIENTS.items() if "consumer" in protocols)
 
+#: The clients whose producers the programs do not use.
+_UNTRIED: Final = tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] not in ("aiokafka", "barnabas"))
+
 #: Advice that does not cure a program that is slow or ill and was never restarted.
 _RESTARTS: Final = ("was restarted", "group.instance.id", "it was restarted", "was stopped")
 
@@ -371,6 +374,17 @@ def _untaken(ward: Ward) -> None:
     ward.admit("sick", untaken=True)
     ward.wait_for("the sick member has partitions", lambda story: any("sick" in each.text for each in story))
     ward.produce(10)
+
+
+def _commits_elsewhere(ward: Ward) -> None:
+    """The program commits in transactions to another group than the one in which it reads."""
+    ward.admit("sick", transactions=f"{ward.group}-typo")
+    ward.settle("sick")
+    ward.produce_until("the explanation says so", lambda story: any("-typo" in each.text for each in story))
+
+
+def _no_topic(ward: Ward) -> None:
+    ward.admit("sick", topics=[f"{ward.topic}-missing"])
 
 
 def _first_records_while_away(ward: Ward) -> None:
@@ -754,6 +768,25 @@ DISEASES: Final = (
         without=tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] != "confluent-kafka"),
         poll_ms=6_000,
         session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a program that commits in transactions to another group",
+        _commits_elsewhere,
+        says=("sick", "has read", "probably commits to the group", "-typo, which has no member", "in transactions of"),
+        remedy=("sendOffsetsToTransaction",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused", "poison"),
+        without=_UNTRIED,
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a subscription to a topic that does not exist",
+        _no_topic,
+        says=("sick", "-missing, which does not exist"),
+        remedy=("reate the topic", "subscription"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "paused", "advertised.listeners"),
+        # The others have the topic created.
+        without=tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] != "confluent-kafka"),
     ),
     Disease(
         "the first records of a partition come while the program restarts, and it goes on at latest",

@@ -27,7 +27,8 @@ when it has got that record, and one of another partition. With `retries`, a par
 each record, too, and reads that record again and again, after `delay_ms`. With `commits` false it commits nothing. With
 `assign`, partitions of the ward's topic, it reads these without being a member. With `rewinds` its rebalance listener
 goes back to the beginning. With `last` it commits the offset of the last record of each poll in place of the next one.
-With `untaken` its rebalance listener takes none of its partitions; confluent-kafka only.
+With `untaken` its rebalance listener takes none of its partitions; confluent-kafka only. With `transactions`, a group,
+it commits each poll in a transaction to that group; aiokafka and barnabas only.
 
 `Patient.java` is the same program with the Java client.
 """
@@ -71,6 +72,9 @@ class Patient(Protocol):
 
     async def seek_to_end(self, topic: str, partition: int) -> None: ...
 
+    async def transact(self, offsets: dict[tuple[str, int], int], group: str) -> None:
+        """Commit offsets to a group in a transaction."""
+
     def starve(self, seconds: float) -> None:
         """Send no heartbeats for so long."""
 
@@ -81,7 +85,12 @@ class Patient(Protocol):
 
 def commits_by_itself(settings: dict[str, Any]) -> bool:
     """Whether the library commits: the program does so, or nothing does, otherwise."""
-    by_program = settings["last"] or settings["poison"] is not None or settings["retries"] is not None
+    by_program = (
+        settings["last"]
+        or settings["transactions"]
+        or settings["poison"] is not None
+        or settings["retries"] is not None
+    )
     return not by_program and bool(settings["commits"])
 
 
@@ -185,6 +194,9 @@ class ConfluentKafka:
 
         await self.seek(topic, partition, OFFSET_END)
 
+    async def transact(self, offsets: dict[tuple[str, int], int], group: str) -> None:
+        raise NotImplementedError
+
     def starve(self, seconds: float) -> None:
         raise NotImplementedError("the heartbeats of librdkafka have a thread of their own")
 
@@ -263,6 +275,9 @@ class KafkaPython:
 
         self._consumer.seek_to_end(kafka.TopicPartition(topic, partition))
 
+    async def transact(self, offsets: dict[tuple[str, int], int], group: str) -> None:
+        raise NotImplementedError
+
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
         send, until = coordinator._do_heartbeat, time.monotonic() + seconds
@@ -286,11 +301,13 @@ class KafkaPython:
 class _Async:
     """aiokafka, and barnabas, whose consumer has the same methods."""
 
-    def __init__(self, consumer: Any, listener: Any, partition: Any) -> None:
+    def __init__(self, consumer: Any, listener: Any, partition: Any, producer: Callable[[], Any]) -> None:
         self._consumer = consumer
         self._listener = listener
         self._partition = partition
         self._started = False
+        self._new_producer = producer
+        self._producer: Any = None
 
     async def subscribe(self, topics: list[str]) -> None:
         if pattern := matcher(topics):
@@ -327,6 +344,15 @@ class _Async:
     async def seek_to_end(self, topic: str, partition: int) -> None:
         await self._consumer.seek_to_end(self._partition(topic, partition))
 
+    async def transact(self, offsets: dict[tuple[str, int], int], group: str) -> None:
+        if self._producer is None:
+            self._producer = self._new_producer()
+            await self._producer.start()
+        await self._producer.begin_transaction()
+        found = {self._partition(*place): offset for place, offset in offsets.items()}
+        await self._producer.send_offsets_to_transaction(found, group)
+        await self._producer.commit_transaction()
+
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
         send, until = coordinator._do_heartbeat, time.monotonic() + seconds
@@ -354,6 +380,14 @@ def _asynchronous(settings: dict[str, Any]) -> dict[str, Any]:
         "max_poll_interval_ms": settings["poll_ms"],
         "metadata_max_age_ms": 1000,
         **names(settings, "client_id", "group_instance_id"),
+    }
+
+
+def _transactional(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a producer with transactions that aiokafka and barnabas share."""
+    return {
+        "bootstrap_servers": settings["bootstrap"],
+        "transactional_id": f"of-{settings['group']}",
     }
 
 
@@ -407,7 +441,7 @@ def barnabas_assignor(name: str | None) -> dict[str, Any]:
 
 
 def aiokafka(settings: dict[str, Any], revoking: Revoking) -> Patient:
-    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         async def on_partitions_revoked(self, revoked: object) -> None:
@@ -421,11 +455,11 @@ def aiokafka(settings: dict[str, Any], revoking: Revoking) -> Patient:
     config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
     config |= aiokafka_assignor(settings["assignor"])
     consumer = AIOKafkaConsumer(**config)
-    return _Async(consumer, Listener(), TopicPartition)
+    return _Async(consumer, Listener(), TopicPartition, lambda: AIOKafkaProducer(**_transactional(settings)))
 
 
 def barnabas(settings: dict[str, Any], revoking: Revoking) -> Patient:
-    from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition
+    from barnabas import Consumer, ConsumerRebalanceListener, Producer, TopicPartition
 
     class Listener(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: object) -> None:
@@ -440,7 +474,7 @@ def barnabas(settings: dict[str, Any], revoking: Revoking) -> Patient:
         config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
         config |= barnabas_assignor(settings["assignor"])
     consumer: Consumer[Any, Any] = Consumer(**config)
-    return _Async(consumer, Listener(), TopicPartition)
+    return _Async(consumer, Listener(), TopicPartition, lambda: Producer(**_transactional(settings)))
 
 
 LIBRARIES: Final[dict[str, Callable[[dict[str, Any], Revoking], Patient]]] = {
@@ -544,6 +578,9 @@ async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
         for topic, partition, offset in polled:
             if poison.handles(partition, offset):
                 await patient.commit(topic, partition, offset + 1)
+        if settings["transactions"] and polled:
+            offsets = {place[:2]: place[2] + 1 for place in polled}
+            await patient.transact(offsets, settings["transactions"])
         if settings["last"]:
             for (topic, partition), offset in {place[:2]: place[2] for place in polled}.items():
                 await patient.commit(topic, partition, offset)

@@ -115,6 +115,7 @@ class Ward:
         rewinds: bool = False,
         last: bool = False,
         untaken: bool = False,
+        transactions: str | None = None,
         reset: str = "earliest",
         assignor: str | None = None,
         protocol: str | None = None,
@@ -135,6 +136,7 @@ class Ward:
             rewinds: whether its rebalance listener goes back to the beginning.
             last: whether it commits the offset of the last record in place of the next one.
             untaken: whether its rebalance listener takes none of its partitions.
+            transactions: the group to which it commits in transactions.
             assign: the partitions that it reads without being a member; none if it subscribes.
             reset: its auto.offset.reset.
             assignor: its only assignor; None for those that its library has by itself.
@@ -146,7 +148,7 @@ class Ward:
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
         settings |= {"retries": retries, "commits": commits, "assign": list(assign), "rewinds": rewinds}
-        settings |= {"last": last, "untaken": untaken}
+        settings |= {"last": last, "untaken": untaken, "transactions": transactions}
         settings |= {
             "delay_ms": delay_ms,
             "poison": poison,
