@@ -6,6 +6,7 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker.groups.classic import group as classic_group
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer import reconciliation, records
 from barnabas_broker.groups.consumer.group import ConsumerGroup
@@ -35,6 +36,11 @@ def an_upgrade_forgets_what_members_own() -> AbstractContextManager[Any]:
 def an_upgrade_leaves_what_a_downgrade_could_not_delete() -> AbstractContextManager[Any]:
     """Members of before a downgrade that could not be appended come back with the next load."""
     return patch.object(records, "named_in", lambda leftover: iter(()))
+
+
+def what_a_restarted_member_had_to_revoke_has_no_owner() -> AbstractContextManager[Any]:
+    """A static member that restarts before it has joined again takes its place without a rebalance, as in Kafka."""
+    return patch.object(classic_group, "_has_to_revoke", lambda member, protocol: False)
 
 
 def an_upgrade_answers_no_deferred_requests() -> AbstractContextManager[Any]:
@@ -115,4 +121,5 @@ BUGS: Final = named(
     a_downgrade_does_not_rebalance,
     removed_members_keep_their_partitions,
     a_member_that_leaves_bumps_no_epoch,
+    what_a_restarted_member_had_to_revoke_has_no_owner,
 )

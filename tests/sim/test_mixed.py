@@ -30,6 +30,7 @@ WITNESSES = {
     "partitions-are-given-away-before-they-are-revoked": 4,
     "removed-members-keep-their-partitions": 8,
     "sessions-of-classic-members-do-not-expire": 13,
+    "what-a-restarted-member-had-to-revoke-has-no-owner": 912262,
 }
 
 

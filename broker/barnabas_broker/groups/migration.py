@@ -50,14 +50,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
-from barnabas_broker.groups.consumer.classic_members import (
-    ClassicMetadata,
-    Subscription,
-    assignment_of,
-    read_assignment,
-    read_subscription,
-    version_of,
-)
+from barnabas_broker.groups.consumer.classic_members import ClassicMetadata
 from barnabas_broker.groups.consumer.group import (
     RECORD_BYTES,
     ConsumerGroup,
@@ -67,6 +60,13 @@ from barnabas_broker.groups.consumer.members import ConsumerGroupMember, Descrip
 from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings
 from barnabas_broker.groups.consumer.validation import changes_instance, is_full
 from barnabas_broker.groups.effects import Effect
+from barnabas_broker.groups.embedded_protocol import (
+    Subscription,
+    assignment_of,
+    read_assignment,
+    read_subscription,
+    version_of,
+)
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import GroupDowngraded, GroupUpgraded
 from barnabas_explain.members import Member

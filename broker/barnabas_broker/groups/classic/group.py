@@ -34,6 +34,7 @@ from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Mem
 from barnabas_broker.groups.classic.record import empty_record, members_of, record_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState
 from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
+from barnabas_broker.groups.embedded_protocol import read_assignment, read_subscription
 from barnabas_broker.groups.errors import join_error, sync_error
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import (
@@ -91,6 +92,8 @@ _MAX_REASON: Final = 255
 _MAX_NAMES: Final = 8
 #: Seconds between two events about clients that have no assignor in common with the members.
 _REFUSAL_SECONDS: Final = 60.0
+#: Bytes of a member's subscription and assignment that are read when it is replaced.
+_LONGEST_READ: Final = 64 * 1024
 #: Members of a downgraded group that get their assignment in one step.
 _MEMBERS_PER_STEP: Final = 100
 
@@ -456,15 +459,21 @@ class ClassicGroup:
                 else:
                     pending.joins.append(join)
                 return
-            if members.select_protocol(old, protocols) == members.protocol:
+            if _has_to_revoke(old, members.protocol):
+                reason = (
+                    f"Static member {new_id} with instance id {old.instance_id} joined before it had revoked what"
+                    f" others are to get; client reason: {client_reason}"
+                )
+            elif members.select_protocol(old, protocols) == members.protocol:
                 replacement = PendingReplacement(self.generation, old.member_id, new, [join])
                 assignments = {each.member_id: each.assignment for each in members}
                 out.append(self._persist(replacement, assignments, new, caller))
                 return
-            reason = (
-                f"Group's selectedProtocol will change because static member {new_id} with instance id"
-                f" {old.instance_id} joined with change of protocol; client reason: {client_reason}"
-            )
+            else:
+                reason = (
+                    f"Group's selectedProtocol will change because static member {new_id} with instance id"
+                    f" {old.instance_id} joined with change of protocol; client reason: {client_reason}"
+                )
         else:
             # In CompletingRebalance the leader may be assigning to the old member id, which does not exist any more.
             reason = (
@@ -1250,6 +1259,23 @@ class ClassicGroup:
             self._transition(DEAD, now)
         self._appends.clear()
         self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
+
+
+def _has_to_revoke(member: ClassicGroupMember, protocol: str | None) -> bool:
+    """Whether a member owned partitions when it joined this generation that it has not got again.
+
+    With a cooperative assignor others get them once it has revoked them, and has joined again. A static member that
+    restarts before that does not do so: they would have no owner until the next rebalance, as in Kafka.
+    """
+    metadata = member.metadata(protocol)
+    if len(metadata) + len(member.assignment) > _LONGEST_READ:
+        return False
+    try:
+        owned = read_subscription(metadata).owned
+        kept, _ = read_assignment(member.assignment)
+    except ValueError:
+        return False
+    return any(partitions - kept.get(topic, set()) for topic, partitions in owned.items())
 
 
 def reason_of(text: str | None) -> str:

@@ -47,13 +47,7 @@ from barnabas_broker.groups.classic.members import protocols_of
 from barnabas_broker.groups.consumer import records
 from barnabas_broker.groups.consumer.appends import Appends
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, NewTargets, Target, target_record
-from barnabas_broker.groups.consumer.classic_members import (
-    ClassicMetadata,
-    MigrationPolicy,
-    Subscription,
-    assignment_of,
-    read_subscription,
-)
+from barnabas_broker.groups.consumer.classic_members import ClassicMetadata, MigrationPolicy
 from barnabas_broker.groups.consumer.deadlines import Deadlines
 from barnabas_broker.groups.consumer.heartbeats import Computation, Heartbeat, ReleasedHeartbeats
 from barnabas_broker.groups.consumer.members import (
@@ -82,6 +76,7 @@ from barnabas_broker.groups.consumer.subscriptions import Subscriptions
 from barnabas_broker.groups.consumer.topics import NO_TOPICS
 from barnabas_broker.groups.consumer.validation import changes_instance, check_heartbeat, is_full
 from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
+from barnabas_broker.groups.embedded_protocol import Subscription, assignment_of, read_subscription
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.steps import Steps, finish
 from barnabas_explain.catalog import (

@@ -47,7 +47,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings, fi
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.assignors import load_assignors
-from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, Subscription, read_subscription
+from barnabas_broker.groups.consumer.classic_members import MigrationPolicy
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup
 from barnabas_broker.groups.consumer.members import JOIN_EPOCH
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
@@ -81,6 +81,7 @@ from barnabas_broker.groups.coordinator.responses import leave_response, leaving
 from barnabas_broker.groups.coordinator.share_service import ShareGroups
 from barnabas_broker.groups.coordinator.stuck_check import StuckCheck
 from barnabas_broker.groups.effects import Caller, Reply
+from barnabas_broker.groups.embedded_protocol import Subscription, read_subscription
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.fetch_reports import FetchMessage, FetchReport, FetchReporter
 from barnabas_broker.groups.journal import Journal

@@ -5,6 +5,7 @@ import pytest
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
+from tests.broker.groups.support import assignment, owned_subscription
 
 PREPARING = ClassicGroupState.PREPARING_REBALANCE
 COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
@@ -49,6 +50,32 @@ def test_replacing_a_static_member_of_a_stable_group_causes_no_rebalance() -> No
     synced = machine.sync("sync", answer.member_id)
     assert synced is not None
     assert synced.assignment == f"assignment of {old}".encode()
+
+
+@pytest.mark.parametrize(
+    ("owned", "kept", "state"),
+    [
+        ({"t": [0, 1]}, {"t": [0]}, PREPARING),
+        ({"t": [0, 1]}, {}, PREPARING),
+        ({"t": [0]}, {"t": [0, 1]}, STABLE),
+        ({}, {"t": [0, 1]}, STABLE),
+    ],
+)
+def test_a_static_member_that_restarts_before_it_has_revoked_partitions_causes_a_rebalance(
+    owned: dict[str, list[int]], kept: dict[str, list[int]], state: ClassicGroupState
+) -> None:
+    machine = Machine()
+    machine.join("a", instance="a", protocols=(("cooperative-sticky", owned_subscription(owned, "t")),))
+    machine.join("b", instance="b", protocols=(("cooperative-sticky", owned_subscription({}, "t")),))
+    machine.after(6)
+    ids = [machine.answers[name].member_id for name in ("a", "b")]
+    for member_id in ids:
+        shares = {ids[0]: assignment(**kept), ids[1]: assignment()}
+        machine.sync(f"sync {member_id}", member_id, assignments=shares if member_id == ids[0] else None)
+    assert machine.state is STABLE
+    # The other partitions would have no owner: it is what it has revoked that a member joins again for.
+    machine.join("a again", instance="a", protocols=(("cooperative-sticky", owned_subscription({}, "t")),))
+    assert machine.state is state
 
 
 def test_replacing_a_static_member_in_completing_rebalance_starts_another_rebalance() -> None:

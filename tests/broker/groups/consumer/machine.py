@@ -7,13 +7,14 @@ from itertools import count
 from typing import Any, TypeVar
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, NewTargets, Topic
-from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
+from barnabas_broker.groups.consumer.classic_members import MigrationPolicy
 from barnabas_broker.groups.consumer.group import ConsumerGroup, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve
 from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings, GroupTimes
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller, Persist, Reply
+from barnabas_broker.groups.embedded_protocol import read_assignment
 from barnabas_broker.regexes import Regex
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import GroupEvent

@@ -5,15 +5,11 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
-from barnabas_broker.groups.consumer.classic_members import (
-    MigrationPolicy,
-    assignment_of,
-    read_assignment,
-    read_subscription,
-)
+from barnabas_broker.groups.consumer.classic_members import MigrationPolicy
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
+from barnabas_broker.groups.embedded_protocol import read_assignment
 from barnabas_explain.catalog import MemberExpired, MemberNotRejoined, MemberNotSynced, MemberReplaced
 from barnabas_explain.members import Member
 from barnabas_protocol.coordinator_records import (
@@ -23,7 +19,7 @@ from barnabas_protocol.coordinator_records import (
 )
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.consumer.machine import Machine, T, U, catalog, partitions
-from tests.broker.groups.support import assignment, owned_subscription, subscription
+from tests.broker.groups.support import owned_subscription, subscription
 
 NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -117,19 +113,6 @@ def test_the_assignment_has_the_version_of_the_subscription() -> None:
     assert machine.sync("b").assignment[:2] == b"\x00\x01"
     machine.join_classic("b", metadata=b"\x00\x63" + owned_subscription({}, "t")[2:] + b"\xff" * 8)
     assert machine.sync("b").assignment[:2] == b"\x00\x03"
-
-
-def test_bytes_are_read_and_written_as_the_clients_do() -> None:
-    assert assignment_of({"t": [2, 0]}, 0) == assignment(t=[0, 2])
-    read = read_subscription(owned_subscription({"t": [1, 2]}, "u", "t"))
-    assert read == (frozenset(("t", "u")), {"t": frozenset((1, 2))}, None, b"")
-    with_rack = owned_subscription({}, "t") + (5).to_bytes(4, "big") + b"\x00\x02ab"
-    assert read_subscription(b"\x00\x03" + with_rack[2:]).rack_id == "ab"
-    assert read_assignment(b"") == ({}, b"")
-    with pytest.raises(ValueError, match="no subscription"):
-        read_subscription(b"\x00")
-    with pytest.raises(ValueError, match="version -1"):
-        read_assignment(b"\xff\xff\x00\x00")
 
 
 @pytest.mark.parametrize(

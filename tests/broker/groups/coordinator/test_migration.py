@@ -7,8 +7,8 @@ import pytest
 
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.assignment import Topic
-from barnabas_broker.groups.consumer.classic_members import read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.embedded_protocol import read_assignment
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import EpochBumped, GroupDowngraded, GroupUpgraded, JoinRefused
 from barnabas_explain.explain import explain

@@ -15,8 +15,8 @@ import pytest
 from barnabas_broker.clock import Handle
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.assignment import Topic
-from barnabas_broker.groups.consumer.classic_members import read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.embedded_protocol import read_assignment
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
