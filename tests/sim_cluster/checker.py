@@ -308,7 +308,7 @@ class Checker:
             self.world.fail(f"{where}: the high watermark of {key[:2]} goes back to {mark} from {self._marks[key]}")
         self._marks[key] = mark
         ledger, at = self.ledger(where), self._verified.get(key, 0)
-        if running.node.damaged:
+        if running.node.damaged or log.loss is not None:
             at = max(at, ledger.end)  # what is before may be damaged, and reading it would find that
         grown = False
         while at < mark:
