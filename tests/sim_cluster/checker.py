@@ -216,6 +216,8 @@ class Checker:
             if known is None or known.epoch == self.nodes[node_id].lost_epoch:
                 continue  # it has lost power or its disk, and leaves the ISR before it returns
             node = self._machine(known)
+            if node.damaged and node.up is None:
+                continue  # it says what it has lost when it registers: a backup of etcd does not know
             if (has := node.log_end(where)) < end:
                 self.world.fail(
                     f"{where}: {node_id} is in the ISR {info.isr} or eligible {info.elr} and has {has} of {end} "
