@@ -468,10 +468,12 @@ class CoordinatorPartition(Generic[L]):
         return self._log
 
     def contents(self) -> bytes:
-        """The whole content of the log."""
+        """The whole content of the log, as far as it is committed."""
         data, offset = b"", self.start_offset()
         while offset < self.end_offset():
             chunk = _run(self.read(offset))
+            if not chunk:
+                break  # what follows is not committed
             *_, (header, _) = iter_batches(chunk)
             data, offset = data + chunk, header.next_offset
         return data
