@@ -24,6 +24,9 @@ from tests.wire import Wire
 
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
 
+#: A coordinator of groups that takes no note of connections.
+NO_GROUPS = SimpleNamespace(opened=lambda client: lambda: None)
+
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 async def test_api_versions_lists_the_table(wire: Wire, version: int) -> None:
@@ -102,8 +105,8 @@ class Owing:
     def __init__(self) -> None:
         self.contexts: list[RequestContext] = []
         self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
-        services = cast(
-            Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None, slicer=Slicer(lambda: 0.0))
+        services: Any = SimpleNamespace(
+            quotas=SimpleNamespace(active=False), authorizer=None, slicer=Slicer(lambda: 0.0), groups=NO_GROUPS
         )
         self.dispatch = Dispatch(services, {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, self._handle, ())}, lambda: 0.0)
         self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
@@ -199,7 +202,9 @@ async def test_a_client_is_charged_for_all_the_time_of_a_handler_that_waits() ->
         return HeartbeatResponse(error_code=ErrorCode.NONE)
 
     quotas = SimpleNamespace(active=True, requests=quota, produces=Quota())
-    services = SimpleNamespace(quotas=quotas, authorizer=None, slicer=Slicer(lambda: time), now=lambda: time)
+    services = SimpleNamespace(
+        quotas=quotas, authorizer=None, slicer=Slicer(lambda: time), now=lambda: time, groups=NO_GROUPS
+    )
     dispatch = Dispatch(cast(Any, services), {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, handle, ())}, lambda: time)
     peer = Peer("h", 1)
     for charged in (200, 700):  # what a request does in the step that answers it counts with the next one

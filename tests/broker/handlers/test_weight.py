@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ from barnabas_protocol.messages.metadata import (
 )
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct
+from tests.broker.handlers.test_dispatch import NO_GROUPS
 from tests.protocol.support import some
 
 T = TypeVar("T")
@@ -88,8 +89,8 @@ async def test_a_response_of_many_elements_is_encoded_in_a_thread(topics: int, i
         threads.append(threading.current_thread() is not threading.main_thread())
         return encode(response, version, correlation_id)
 
-    services = cast(
-        Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None, slicer=Recorded(lambda: 0.0))
+    services: Any = SimpleNamespace(
+        quotas=SimpleNamespace(active=False), authorizer=None, slicer=Recorded(lambda: 0.0), groups=NO_GROUPS
     )
     route = Route(ApiKey.METADATA, handle, (), encode=seen)
     dispatch = Dispatch(services, {ApiKey.METADATA: route}, lambda: 0.0, long=3)
