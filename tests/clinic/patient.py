@@ -195,7 +195,7 @@ class ConfluentKafka:
         await self.seek(topic, partition, OFFSET_END)
 
     async def transact(self, offsets: dict[tuple[str, int], int], group: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("the program with this client has no transactions")
 
     def starve(self, seconds: float) -> None:
         raise NotImplementedError("the heartbeats of librdkafka have a thread of their own")
@@ -276,7 +276,7 @@ class KafkaPython:
         self._consumer.seek_to_end(kafka.TopicPartition(topic, partition))
 
     async def transact(self, offsets: dict[tuple[str, int], int], group: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("the program with this client has no transactions")
 
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator

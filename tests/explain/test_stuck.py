@@ -618,7 +618,7 @@ def test_a_member_that_commits_the_offset_of_the_last_record_is_a_finding_while_
     assert told(present(reader(2, partitions=(0, 1)), committed={("t", 0): 6}), last(199_000)) == []
     waits = stuck(positions=[["t", 0, 6], ["t", 1, 5]], records=2, fetches="beyond", commits=20, ahead=2)
     assert [each.kind for each in told(now, waits)] == ["not_committed"]
-    assert [each.kind for each in told(now, last(199_000), waits)] == ["commits_last_record"], "it is told once"
+    assert [each.kind for each in told(now, last(199_000), waits)] == ["commits_last_record"], "it stands once"
 
 
 def beyond(at: int = 199_000, offset: int = 30, **data: Any) -> EventRecord:

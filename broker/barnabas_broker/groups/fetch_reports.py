@@ -35,7 +35,7 @@ from barnabas_protocol.wire import Buffer
 VERSION: Final = 0
 #: What a leader counts for another broker is forgotten if that has not asked for so many seconds.
 _FORGET_SECONDS: Final = 180.0
-#: For so many seconds it counts what a broker has said of a client: three looks.
+#: What a broker has said of a client counts for so many seconds: three looks.
 _SAID_SECONDS: Final = 90.0
 #: Of a time that is not known, in ms.
 UNKNOWN: Final = -1

@@ -1,7 +1,7 @@
 """Envelope: group coordinators ask other brokers for the Fetches that they see, and send what goes wrong with them.
 
 Only other brokers of the cluster may. In Kafka an Envelope has a request of a client that a broker forwards to the
-controller; here no request is forwarded.
+controller. Barnabas forwards none.
 """
 
 from typing import Final

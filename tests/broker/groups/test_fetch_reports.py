@@ -1,6 +1,6 @@
 """A member whose partitions another broker leads than the one that coordinates its group."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
@@ -177,11 +177,11 @@ async def pauses(member: Reader) -> None:
 
 @pytest.mark.parametrize("behaves", [reads_again, reads_on, pauses])
 async def test_what_is_said_is_the_same_as_if_the_coordinator_led_the_partition(
-    behaves: Callable[[Reader], object],
+    behaves: Callable[[Reader], Awaitable[None]],
 ) -> None:
     said = []
     for member in (await at_home(), await away(), await distant()):
-        await behaves(member)  # type: ignore[misc]
+        await behaves(member)
         event = member.stuck[0]
         said.append((event.fetches, event.positions, event.records, event.offset, bool(event.ahead)))
     assert said[0] == said[1] == said[2]
@@ -267,7 +267,7 @@ async def test_a_client_with_a_member_of_a_group_elsewhere_is_not_told_apart() -
 
 @pytest.mark.parametrize("stands", [True, False])
 async def test_a_client_whose_other_member_is_gone_is_told_apart_again(stands: bool) -> None:
-    """It is told apart from the next offset on."""
+    """From the next offset on its Fetches are known to be those of one member."""
     member = await away(1_000)
     twin = Program(member.leader, "client")
     await twin.join("other")
@@ -668,10 +668,10 @@ async def test_other_things_that_go_wrong_when_a_member_reads() -> None:
     assert (waited.min_bytes, waited.waited_ms, waited.times) == (1_000, 5_000, 3)
 
 
-@pytest.mark.parametrize("client_id", ["nobody", "client"])
+@pytest.mark.parametrize("client_id", ["stranger", "client"])
 async def test_what_no_group_reads_is_no_event(client_id: str) -> None:
     member = await away()
-    topic = "t" if client_id == "nobody" else "not-subscribed"
+    topic = "t" if client_id == "stranger" else "not-subscribed"
     member.fetches.out_of_range(ClientAddress(client_id, "/127.0.0.1"), (topic, 0), 3, (15, 40))
     await member.waits(1)
     assert member.service.events_of(FetchOutOfRange) == []
