@@ -77,6 +77,11 @@ def commits_are_answered_before_they_are_durable() -> AbstractContextManager[Any
     return patch.object(Writer, "add", wrong)
 
 
+def commits_under_way_are_not_waited_for() -> AbstractContextManager[Any]:
+    """OffsetFetch with `require_stable` answers from memory while the commits of a replaced member are appended."""
+    return patch.object(Writer, "unsettled", lambda self, partition: False)
+
+
 def silent_members_are_kept() -> AbstractContextManager[Any]:
     """Sessions do not expire."""
 
@@ -291,6 +296,7 @@ BUGS: Final = OF_TRANSACTIONS | named(
     sync_is_answered_before_it_is_persisted,
     commits_of_any_generation_are_accepted,
     commits_are_answered_before_they_are_durable,
+    commits_under_way_are_not_waited_for,
     silent_members_are_kept,
     an_empty_group_is_not_recorded_again,
     commits_after_a_replay_are_older_than_it,

@@ -310,7 +310,8 @@ class Consumer:
         if not self.alive or self.generation != generation or not self.held:
             return
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=sorted(self.held))]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=topics)])
+        groups = [OffsetFetchRequestGroup(group_id=self.group, topics=topics)]
+        request = OffsetFetchRequest(groups=groups, require_stable=True)  # as the client's consumer does
 
         def then(response: Response | None) -> None:
             if self.generation != generation:

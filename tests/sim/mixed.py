@@ -139,7 +139,8 @@ class Modern(Member):
         if not self.alive or self.generation != generation or not missing:
             return
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=sorted(missing))]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=topics)])
+        groups = [OffsetFetchRequestGroup(group_id=self.group, topics=topics)]
+        request = OffsetFetchRequest(groups=groups, require_stable=True)  # as the client's consumer does
 
         def then(response: Response | None) -> None:
             if self.generation != generation:

@@ -31,6 +31,7 @@ WITNESSES = {
     "appends-are-reported-before-they-are-synced": 1,
     "commits-are-answered-before-they-are-durable": 1,
     "commits-of-any-generation-are-accepted": 1348,
+    "commits-under-way-are-not-waited-for": 900714,
     "deferred-requests-are-forgotten-when-the-coordinator-moves": 1,
     "former-leaders-go-on": 6,
     "generation-is-not-bumped": 1,
