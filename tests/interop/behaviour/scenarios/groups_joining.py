@@ -20,9 +20,23 @@ from tests.interop.behaviour.common import (
     sync,
     until_state,
 )
-from tests.interop.behaviour.language import Difference, Family, Hear, Rule, Scenario, Server, Step, flat, spread
+from tests.interop.behaviour.language import (
+    Assignment,
+    Difference,
+    Family,
+    Hear,
+    Rule,
+    Scenario,
+    Server,
+    Step,
+    Subscription,
+    flat,
+    spread,
+)
 
 J: Final = ApiKey.JOIN_GROUP
+#: The subscription of a member that owns two partitions.
+_OWNER: Final = Subscription(("wanted",), {"wanted": (0, 1)}, version=1)
 
 
 def _rule(rule: Rule, title: str, *steps: Any, server: Server = "plain") -> Scenario:
@@ -224,6 +238,14 @@ SCENARIOS: Final = (
         )
         for version in (5, 8, 9)
     ),
+    _rule(
+        Rule.STATIC_REJOIN,
+        "restarts before it has revoked",
+        join(on="s", version=9, instance="s", metadata=_OWNER, protocols=("cooperative-sticky",), quiet=True),
+        sync("$s_id", on="s", instance="s", shares={"$s_id": Assignment({"wanted": (0,)})}, quiet=True),
+        join(on="new", version=9, instance="s", protocols=("cooperative-sticky",)),
+        describe(),
+    ),
     *(_instance(what) for what in ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "LeaveGroup")),
     _rule(
         Rule.INITIAL_DELAY,
@@ -405,6 +427,17 @@ SCENARIOS: Final = (
     ),
 )
 
-DIFFERENCES: Final[tuple[Difference, ...]] = ()
+DIFFERENCES: Final[tuple[Difference, ...]] = (
+    Difference(
+        "A static member that restarts before it has revoked partitions causes a rebalance",
+        "With a cooperative assignor, others get partitions when their owner has revoked them and has joined again."
+        " In Kafka a static member that restarts before that joins without a rebalance (KIP-345 with KIP-429): these"
+        " partitions have no owner until the next one.",
+        (
+            ("Static member rejoins (KIP-345): restarts before it has revoked", "* JOIN_GROUP *"),
+            ("Static member rejoins (KIP-345): restarts before it has revoked", "* DESCRIBE_GROUPS *"),
+        ),
+    ),
+)
 
 FAMILY: Final = Family("Groups: joining", SCENARIOS, DIFFERENCES)
