@@ -145,6 +145,8 @@ _NEXT_CALL_MS: Final = 60_000
 #: A consumer that is not polled any more since the next one was made leaves when its poll interval is over: the times
 #: from the join of the next one until it leaves are near their median, by this part of it.
 _SAME_WAIT: Final = 0.1
+#: So many of them are enough if that is their poll interval.
+_LEFT_OVER: Final = 2
 #: A client knows of a new partition within metadata.max.age.ms, 5 minutes, and its leader then asks for an assignment.
 _FOLLOWS_MS: Final = 310_000
 #: A leader whose client knew no topic when it joined asks again within so many milliseconds after the first assignment.
@@ -1411,11 +1413,17 @@ def _of_calls(calls: Sequence[_Call], typical_ms: int) -> Finding:
 
 
 class _NotClosed(NamedTuple):
-    """A member that left by itself because it was not polled, and for how many milliseconds the next one of its program
-    had been a member by then."""
+    """A member that is gone because it was not polled, and for how many milliseconds the next one of its program had
+    been a member by then: for as long as a member may be without a poll, if it has not been polled since."""
 
-    left: MemberLeft
+    end: Departure
     waited_ms: int
+    limit_ms: float | None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it has been without a poll since the next one joined, as far as that can be measured."""
+        return self.limit_ms is not None and abs(self.waited_ms - self.limit_ms) <= _SAME_WAIT * self.limit_ms
 
 
 def _find_not_closed(events: Sequence[GroupEvent], findings: Findings) -> None:
@@ -1423,57 +1431,80 @@ def _find_not_closed(events: Sequence[GroupEvent], findings: Findings) -> None:
     the old one, the same finding.
 
     Clients may commit and join rebalances in the background, so that such a consumer seems to work. But it is not
-    polled since the next one was made, and leaves one poll interval after that. Programs of one name that hang do so at
-    any time after others have started.
+    polled since the next one was made, and leaves one poll interval after that; other clients do not rejoin, or do not
+    give up partitions, when the next one joins. Programs of one name that hang do so at any time after others have
+    started.
     """
     joins: dict[tuple[object, ...], list[MemberJoined]] = {}
     polled = set()
+    closed: dict[str | None, int] = {}
     for event in events:
+        if isinstance(event, MemberDisconnected):
+            closed.setdefault(event.member.member_id, event.time)
         if not isinstance(event, MemberJoined) or event.member.instance_id:
             continue
         if event.rejoined_ms is None:
             joins.setdefault(event.member[1:], []).append(event)
         else:
             polled.add(event.old_member_id)
-    ends: dict[tuple[object, ...], list[MemberLeft]] = {}
+    ends: dict[tuple[object, ...], list[Departure]] = {}
     for event in events:
-        known = findings.of_departures.get(id(event))
-        is_slow = isinstance(event, MemberLeft) and known is not None and known.kind == SLOW_POLL
-        if isinstance(event, MemberLeft) and is_slow and event.member.member_id not in polled:
+        if isinstance(event, Departure) and event.member.member_id not in polled and _is_unpolled(event, findings):
             ends.setdefault(event.member[1:], []).append(event)
-    for program, left in ends.items():
+    for program, gone in ends.items():
         members = joins.get(program, [])
-        found = [each for end in left if (each := _not_closed(end, members)) is not None]
-        if len(found) < _LOOP_LIVES:
+        found = [each for end in gone if (each := _not_closed(end, members)) is not None]
+        if len(found) < _LEFT_OVER:
             continue
+        # The old consumers of a program that runs on keep their connections; one that hangs, and is replaced, does not.
+        until = found[-1].end.time
+        are_sure = all(each.is_sure and closed.get(each.end.member.member_id, inf) > until for each in found)
+        least = _LEFT_OVER if are_sure else _LOOP_LIVES
         typical = median(each.waited_ms for each in found)
         alike = [each for each in found if abs(each.waited_ms - typical) <= _SAME_WAIT * typical]
         # Programs that were started together, and hang, are not followed by new ones.
-        goes_on = members[-1].time > left[0].time
-        if not goes_on or len(alike) < max(_LOOP_LIVES, _MOST_RUNS * len(left)):
+        goes_on = members[-1].time > gone[0].time
+        if not goes_on or len(alike) < max(least, _MOST_RUNS * len(gone)):
             continue
         finding = _of_not_closed(alike, members, typical)
-        findings.of_departures.update((id(each.left), finding) for each in alike)
+        findings.of_departures.update((id(each.end), finding) for each in alike)
         findings.of_joins.update((id(join), finding) for join in members[1:])
         _tell_asks(events, {join.member.member_id for join in members}, finding, findings)
 
 
-def _not_closed(left: MemberLeft, members: Sequence[MemberJoined]) -> _NotClosed | None:
-    """A member that left, if the next one of its program had joined by then; None if none had."""
+def _is_unpolled(event: Departure, findings: Findings) -> bool:
+    """Whether a member is gone because its program did not poll, while its heartbeats went on."""
+    if isinstance(event, MemberNotRejoined):
+        return event.connection == "open" and event.heard_ago_ms <= event.waited_ms
+    if isinstance(event, MemberNotRevoked):
+        return event.connection == "open"
+    known = findings.of_departures.get(id(event))
+    return isinstance(event, MemberLeft) and known is not None and known.kind == SLOW_POLL
+
+
+def _not_closed(end: Departure, members: Sequence[MemberJoined]) -> _NotClosed | None:
+    """A member that is gone, if the next one of its program had joined by then; None if none had."""
     ids = [each.member.member_id for each in members]
-    after = members[ids.index(left.member.member_id) + 1 :] if left.member.member_id in ids else ()
-    if not after or after[0].time >= left.time:
+    after = members[ids.index(end.member.member_id) + 1 :] if end.member.member_id in ids else ()
+    if not after or after[0].time >= end.time:
         return None
-    return _NotClosed(left, left.time - after[0].time)
+    limit = end.waited_ms if isinstance(end, MemberNotRejoined | MemberNotRevoked) else _poll_interval(end)
+    return _NotClosed(end, end.time - after[0].time, limit)
 
 
 def _of_not_closed(found: Sequence[_NotClosed], members: Sequence[MemberJoined], waited_ms: float) -> Finding:
-    last = found[-1].left
+    last = found[-1].end
     brief = f"{last.member.common_name} probably makes a new consumer again and again, and does not close the old one"
     text = f"{brief}: of {count(len(members), 'member')} of one client id and host, which joined within"
-    text += f" {ms(members[-1].time - members[0].time)}, {len(found)} left by themselves about"
-    text += f" {ms(round(waited_ms, -3))} after the next one had joined, and did not join again: they have probably not"
-    text += " been polled since then"
+    text += f" {ms(members[-1].time - members[0].time)}, "
+    waited = ms(round(waited_ms, -3))
+    if isinstance(last, MemberLeft):
+        text += f"{len(found)} left by themselves about {waited} after the next one had joined, and did not join again"
+    else:
+        what = "give up partitions" if isinstance(last, MemberNotRevoked) else "rejoin"
+        text += f"{len(found)} did not {what} within {waited} when the next one had joined, though their connections"
+        text += " were open"
+    text += ": they have probably not been polled since then"
     remedy = (
         "Close the consumer before the next one is made, also after an error, in a finally"
         f" ({CLOSING}); or keep it, and handle the error in the loop. Each old one keeps its partitions, whose records"

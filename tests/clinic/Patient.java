@@ -34,7 +34,9 @@ public final class Patient {
     private final long delayMs;
     private final boolean rewinds;
     private final boolean last;
-    private final KafkaConsumer<byte[], byte[]> consumer;
+    private final Map<String, Object> config;
+    private final List<KafkaConsumer<byte[], byte[]>> old = new ArrayList<>();
+    private KafkaConsumer<byte[], byte[]> consumer;
     private long revokingMs = 0;
 
     private Patient(JsonNode settings) {
@@ -46,7 +48,7 @@ public final class Patient {
         retries = !settings.get("retries").isNull();
         delayMs = settings.get("delay_ms").asLong();
         poison = settings.get(retries ? "retries" : "poison");
-        Map<String, Object> config = new HashMap<>(Map.of(
+        config = new HashMap<>(Map.of(
             "bootstrap.servers", settings.get("bootstrap").asText(),
             "group.id", settings.get("group").asText(),
             "group.protocol", settings.get("protocol").asText(),
@@ -65,7 +67,11 @@ public final class Patient {
         }
         name(config, "client.id", settings.get("client_id"));
         name(config, "group.instance.id", settings.get("instance_id"));
-        consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer = newConsumer();
+    }
+
+    private KafkaConsumer<byte[], byte[]> newConsumer() {
+        return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
     public static void main(String[] args) throws IOException {
@@ -158,6 +164,11 @@ public final class Patient {
         switch (order[0]) {
             case "busy" -> sleep(Math.round(1000 * Double.parseDouble(order[1])));
             case "slow_revoke" -> revokingMs = Math.round(1000 * Double.parseDouble(order[1]));
+            case "leak" -> {
+                old.add(consumer);
+                consumer = newConsumer();
+                subscribe(topics);
+            }
             case "exit" -> Runtime.getRuntime().halt(3);
             case "commit" -> consumer.commitSync(Map.of(
                 new TopicPartition(topics.get(0), Integer.parseInt(order[1])),

@@ -15,6 +15,7 @@ it ill, between two polls:
 - ``commit PARTITION OFFSET``: commits that offset of the ward's topic
 - ``pause PARTITION``: pauses that partition of the ward's topic
 - ``fall_behind SECONDS PARTITION``: processes for so long, and goes on at the end of that partition of the ward's topic
+- ``leak``: makes a new consumer, and neither closes nor polls the old one any more
 - ``exit``: ends the process without closing the consumer
 
 It closes the consumer and ends when its standard input ends.
@@ -566,6 +567,7 @@ async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[st
 async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
     revoking = Revoking()
     patient = LIBRARIES[library](settings, revoking)
+    old: list[Patient] = []
     delayed = {"retries": settings["retries"] is not None, "delay_ms": settings["delay_ms"]}
     poison = Poison(settings["retries"] or settings["poison"], **delayed)
     if settings["assign"]:
@@ -596,6 +598,11 @@ async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
             continue
         if order is None:
             break
+        if order == "leak":
+            old.append(patient)
+            patient = LIBRARIES[library](settings, revoking)
+            await patient.subscribe(settings["topics"])
+            continue
         await obey(order, patient, revoking, settings["topics"])
     await patient.close()
 

@@ -1029,6 +1029,76 @@ def test_other_members_that_poll_too_slowly_are_no_consumers_left_open(records: 
     assert {each.kind for each in found if each.kind != "slow_poll"} == set()
 
 
+def left_over(*ends: EventRecord, starts: Sequence[int] = (100, 200, 300)) -> list[EventRecord]:
+    """Members of one program that start so many seconds after zero, and their ends."""
+    joins = [event(MemberJoined, start * 1_000, number) for number, start in enumerate(starts)]
+    causes = [each for number, start in enumerate(starts) for each in started(start * 1_000, MemberJoined, number)]
+    return sorted([*joins, *causes, *ends], key=lambda each: each["time"])
+
+
+def unpolled(event_type: type[GroupEvent], at: int, number: int, **data: Any) -> EventRecord:
+    """The end, so many seconds after zero, of a member whose max.poll.interval.ms is 15 s."""
+    seen: dict[str, Any] = {**OPEN, "joined_ago_ms": 90_000}
+    if event_type is MemberNotRejoined:
+        seen |= {"heard_ago_ms": 300, "waited_ms": 15_000}
+    elif event_type is MemberNotRevoked:
+        seen |= {"partitions": {"t": [0]}, "waited_ms": 15_000}
+    return event(event_type, at * 1_000, number, **seen, **data)
+
+
+@pytest.mark.parametrize(
+    ("event_type", "seen"),
+    [
+        (MemberLeft, "left by themselves about 15 s after the next one had joined, and did not join again"),
+        (
+            MemberNotRejoined,
+            "did not rejoin within 15 s when the next one had joined, though their connections were open",
+        ),
+        (
+            MemberNotRevoked,
+            "did not give up partitions within 15 s when the next one had joined, though their connections were open",
+        ),
+    ],
+)
+def test_two_consumers_are_left_over_if_each_is_not_polled_since_the_next_one_joined(
+    event_type: type[GroupEvent], seen: str
+) -> None:
+    records = left_over(unpolled(event_type, 215, 0), unpolled(event_type, 315, 1))
+    (found,) = {each.text: each for each in find(read(records)).of_departures.values()}.values()
+    assert (found.kind, found.sure) == ("consumers_not_closed", PROBABLE)
+    assert found.text == (
+        "c (h) probably makes a new consumer again and again, and does not close the old one: of 3 members of one"
+        f" client id and host, which joined within 3 min, 2 {seen}: they have probably not been polled since then"
+    )
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        left_over(unpolled(MemberLeft, 215, 0), unpolled(MemberLeft, 330, 1)),
+        left_over(
+            unpolled(MemberNotRejoined, 215, 0),
+            event(MemberDisconnected, 230_000, 0, closed_by="client", gone_ago_ms=15_000),
+            unpolled(MemberNotRejoined, 315, 1),
+        ),
+        left_over(unpolled(MemberNotRejoined, 215, 0), unpolled(MemberNotRejoined, 215, 1), starts=(100, 200)),
+        left_over(
+            unpolled(MemberNotRejoined, 215, 0) | {"connection": "closed"},
+            unpolled(MemberNotRejoined, 315, 1) | {"connection": "closed"},
+        ),
+        left_over(
+            unpolled(MemberNotRejoined, 215, 0) | {"heard_ago_ms": 20_000},
+            unpolled(MemberNotRejoined, 315, 1) | {"heard_ago_ms": 20_000},
+        ),
+        left_over(unpolled(MemberLeft, 216, 0), unpolled(MemberLeft, 217, 1), starts=(100, 201, 202)),
+    ],
+    ids=["at any time", "a slow stop", "no third one", "crashed", "silent", "one outage"],
+)
+def test_two_members_that_are_gone_are_no_consumers_left_over(records: list[EventRecord]) -> None:
+    kinds = {each.kind for each in find(read(records)).of_departures.values()}
+    assert "consumers_not_closed" not in kinds
+
+
 def calls(count: int, took_ms: int = 20, moved: int = 1, joining_ms: int = 3_000) -> list[EventRecord]:
     """Members of one program that join one after the other, have their partitions for some milliseconds, and leave."""
     records: list[EventRecord] = []
