@@ -121,7 +121,7 @@ from barnabas_explain.findings import (
 from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position
 from barnabas_explain.records import decode_event, record_of
-from barnabas_explain.rejoins import late_members
+from barnabas_explain.rejoins import GOES_ON, late_members
 from barnabas_explain.spelling import speller
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
@@ -1393,7 +1393,8 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
         )
     elif late is not None:
         name, after = late.member.name, ms(late.after_ms)
-        remedy = f"{REJOINS_AT_POLL}." if members == 1 else OTHERS_WAIT
+        goes_on = members == 1 or GOES_ON in (over.protocol or "")
+        remedy = f"{REJOINS_AT_POLL}." if goes_on else OTHERS_WAIT
         if members == 1:
             out.append(f"{name} rejoined after {after}.")
         else:

@@ -658,9 +658,10 @@ def _of_left(event: MemberLeft, case: _Case, of_epochs: bool) -> Finding | None:
 
 
 def _static(event: MemberLeft, away_ms: float, of_epochs: bool) -> str | None:
-    """The advice to be a static member; None if a session of the time that a program was away would be too long."""
+    """The advice to be a static member; None if it is one, or if a session of the time that a program was away would
+    be too long."""
     longest = _LONGEST_SESSIONS_MS[of_epochs]
-    if away_ms > longest:
+    if away_ms > longest or event.member.instance_id:
         return None
     text = "With a group.instance.id of its own a restart within the session timeout costs no rebalance (KIP-345)"
     if event.session_ms is None or away_ms <= event.session_ms:
@@ -875,8 +876,10 @@ def _of_static_away(event: MemberExpired, case: _Case, closed: str) -> Finding:
         return Finding(STATIC_AWAY, event.member, text, remedy, CERTAIN, limit_ms=event.session_ms)
     away = (event.closed_ago_ms or 0) + case.returned_ms
     text += f", and it came back {ms(away)} after that"
-    remedy = f"Set session.timeout.ms of {name} above {_whole_seconds(away)}: then a restart costs no rebalance."
-    return Finding(STATIC_AWAY, event.member, text, remedy, CERTAIN, away, event.session_ms)
+    # Its session began at its last heartbeat, before its connection was closed.
+    silent = max(event.heard_ago_ms, event.session_ms) + case.returned_ms
+    remedy = f"Set session.timeout.ms of {name} above {_whole_seconds(silent)}: then a restart costs no rebalance."
+    return Finding(STATIC_AWAY, event.member, text, remedy, CERTAIN, silent, event.session_ms)
 
 
 def _of_silent_rdkafka(event: MemberExpired, case: _Case) -> Finding:

@@ -196,7 +196,7 @@ def finding(*records: EventRecord) -> Finding | None:
             CERTAIN,
             "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before it"
             " was removed, and it came back 7.9 s after that",
-            "Set session.timeout.ms of i above 8 s: then a restart costs no rebalance.",
+            "Set session.timeout.ms of i above 9 s: then a restart costs no rebalance.",
         ),
         (
             [expired(connection="closed", closed_by="broker", closed_error="reset", closed_ago_ms=5_900)],
