@@ -447,8 +447,13 @@ def of_markers(places: Collection[Partition]) -> str:
     return f"{text} there. It stays until the next record is consumed."
 
 
-def of_unseen(present: Present) -> str:
-    """A sentence about partitions whose leaders do not answer."""
+def notes(present: Present) -> list[str]:
+    """Sentences about partitions whose leaders do not answer, and about lag that is markers of transactions."""
+    said = [_of_unseen(present)] if present.unseen else []
+    return [*said, of_markers(present.markers)] if present.markers else said
+
+
+def _of_unseen(present: Present) -> str:
     one = len(present.unseen) == 1
     return (
         f"{'The leader' if one else 'The leaders'} of {words.partitions(by_topic(present.unseen))} did not answer:"

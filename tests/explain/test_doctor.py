@@ -45,7 +45,7 @@ from barnabas_explain.doctor import (
     Reader,
     examine,
     examine_missing,
-    of_unseen,
+    notes,
     too_early,
     with_aborts,
     with_now,
@@ -1097,7 +1097,7 @@ def test_members_that_joined_lately_may_not_get_on() -> None:
 def test_partitions_whose_leaders_do_not_answer(unseen: set[Partition], said: str) -> None:
     now = present(reader(1, partitions=(0, 1)), unseen=frozenset(unseen))
     what = "whether members of g get on there is not known. To do: barnabas cluster status"
-    assert of_unseen(now) == f"{said}: {what}"
+    assert notes(now) == [f"{said}: {what}"]
 
 
 def aborted(at: int, transactional_id: str = "etl") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from barnabas.console.histories import Histories
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients
-from barnabas_client.history.present import observed, recorded
+from barnabas_client.history.present import is_absent, observed, recorded, without_members
 from barnabas_explain.doctor import SINCE_MS, Diagnosis, Present, examine
 from barnabas_explain.records import decode_event
 from barnabas_protocol.errors import KafkaError
@@ -77,11 +77,15 @@ class Examiner:
     async def _diagnoses(self, group: GroupDescription) -> Sequence[Diagnosis]:
         now = self._wall_ms()
         since = now - SINCE_MS
+        connect = clients.connect(self._arguments)
         values = self._histories.values(group.group_id)
         if values is None:
-            values = await recorded(self._admin, group.group_id, clients.connect(self._arguments), since)
-        known = await observed(self._admin, group, clients.connect(self._arguments))
-        return await asyncio.to_thread(_examined, known, values, now, since)
+            values = await recorded(self._admin, group.group_id, connect, since)
+        known = await observed(self._admin, group, connect)
+        found = await asyncio.to_thread(_examined, known, values, now, since)
+        if is_absent(found):
+            found = await without_members(self._admin, connect, {group.group_id: known}, now, since)
+        return found
 
 
 def _examined(known: Present, values: Iterable[bytes], now: int, since: int) -> list[Diagnosis]:

@@ -4,6 +4,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -34,8 +35,7 @@ from barnabas_explain.doctor import (
     Present,
     examine,
     examine_missing,
-    of_markers,
-    of_unseen,
+    notes,
     too_early,
 )
 from barnabas_explain.group_ids import OF_IDS, Sign, Spelling, meant, sign, together, with_together
@@ -148,10 +148,8 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                     early.append(joined)
                 if (of_group := sign(known, past)) is not None:
                     signs.append(of_group)
-                if known.unseen:
-                    output.note(of_unseen(known))
-                if given and known.markers:
-                    output.note(of_markers(known.markers))
+                for note in notes(known if given else replace(known, markers=frozenset())):
+                    output.note(note)
                 if given and not group.members:
                     await note_meant(admin, group.group_id, output)
             except KafkaError as error:

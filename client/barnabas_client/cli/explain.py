@@ -20,7 +20,7 @@ from barnabas_client.history.present import examined
 from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_client.history.view import look
 from barnabas_explain import transactions, words
-from barnabas_explain.doctor import of_markers, with_now
+from barnabas_explain.doctor import with_now
 from barnabas_explain.explain import Explanation, ExplanationData, explain_values
 from barnabas_explain.explain import explain as explain_events
 from barnabas_explain.members import by_topic
@@ -66,8 +66,8 @@ async def explain(arguments: Namespace, output: Output) -> int:
             now = time.time_ns() // 1_000_000
             of_now = await examined(admin, clients.connect(arguments), group, past, since, slow)
             story = with_now(story, of_now.diagnoses, now)
-            if of_now.markers:
-                output.note(of_markers(of_now.markers))
+            for note in of_now.notes:
+                output.note(note)
         explanations = sorted([*(one.as_data() for one in story), *of_transactions], key=lambda one: int(one["time"]))
         if follow:
             await _follow(history, events, arguments, explanations, since, output)

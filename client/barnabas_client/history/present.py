@@ -1,7 +1,7 @@
 """Groups as they are now, and their events, for `barnabas groups doctor`, `explain` and :mod:`barnabas.explain`."""
 
 import time
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -25,6 +25,7 @@ from barnabas_explain.doctor import (
     Reader,
     examine,
     examine_past,
+    notes,
     read_again,
     with_aborts,
 )
@@ -49,11 +50,11 @@ class Examination(NamedTuple):
 
     Attributes:
         diagnoses: what is wrong with it, worst first.
-        markers: the partitions whose lag is markers at the end of transactions.
+        notes: what is not known of it, and which lag is none.
     """
 
     diagnoses: list[Diagnosis]
-    markers: frozenset[Partition] = frozenset()
+    notes: Sequence[str] = ()
 
 
 async def examined(
@@ -92,7 +93,7 @@ async def examined(
     of_several = together(signs).get(group)
     if of_several is not None:
         diagnoses = [*with_together(diagnoses, {group: of_several}), of_several]
-    return Examination(diagnoses, known.markers)
+    return Examination(diagnoses, notes(known))
 
 
 def is_absent(diagnoses: Iterable[Diagnosis]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from barnabas.console import examiner
 from barnabas.console.command import _login
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
@@ -124,6 +125,26 @@ async def test_the_list_and_a_page_say_what_the_doctor_says(broker: BrokerServer
         assert "which is not a member, committed at" in found[0]["text"]
         assert (await ask(port, "/groups/billing"))[1]["findings"] == found
         assert "findings" not in (await ask(port, "/groups/billing/chart"))[1]
+
+
+async def test_a_group_without_members_is_judged_by_all_of_its_events(
+    broker: BrokerServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the command does: a job that runs once a day has no event of the last hour."""
+    monkeypatch.setattr(examiner, "SINCE_MS", 0)
+    wire = await connect()
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    await commit(wire, "billing", "t", {0: 1})
+    member = RawMember(wire, "billing", "c1")
+    await member.join("t")
+    await member.sync("t", {member.member_id: [0]})
+    await member.leave("done")
+    async with console(f"127.0.0.1:{broker.port}") as port, asyncio.timeout(PATIENCE):
+        while not (found := (await ask(port, "/groups"))[1]["groups"][0]["findings"]):
+            pass
+    assert [each["kind"] for each in found] == ["no_members"]
+    assert found[0]["evidence"][0].startswith("The last one was c1 (127.0.0.1)")
 
 
 async def test_rates_come_from_offsets_that_move(
