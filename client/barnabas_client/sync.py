@@ -806,6 +806,7 @@ class Admin(Client[AsyncAdmin]):
     list_consumer_groups = _blocking(AsyncAdmin.list_consumer_groups)
     describe_consumer_groups = _blocking(AsyncAdmin.describe_consumer_groups)
     delete_consumer_groups = _blocking(AsyncAdmin.delete_consumer_groups)
+    remove_group_members = _blocking(AsyncAdmin.remove_group_members)
     list_consumer_group_offsets = _blocking(AsyncAdmin.list_consumer_group_offsets)
     alter_consumer_group_offsets = _blocking(AsyncAdmin.alter_consumer_group_offsets)
     delete_consumer_group_offsets = _blocking(AsyncAdmin.delete_consumer_group_offsets)

@@ -1514,10 +1514,18 @@ def _of_silence(
             text = f"Static member {event.name} left for a while at {words.clock(event.time)}:"
             text += f" {words.partitions(by_topic(reader.partitions))} wait for it until its session{session} is over."
             remedy = "Start it again with the same group.instance.id."
+            if event.member.instance_id:
+                remedy += f" {_if_meant_to_go(present.group, event.member.instance_id)}"
             diagnoses.append(Diagnosis(present.group, "disconnected", ODD, text, CERTAIN, (), remedy, event.time))
             continue
         diagnoses.append(_disconnected(present, reader.partitions, event, now_ms))
     return diagnoses
+
+
+def _if_meant_to_go(group: str, instance_id: str) -> str:
+    """Advice about a static member that has gone for good."""
+    command = f"barnabas groups remove-member {quote(group)} {quote(instance_id)}"
+    return f"If it was meant to go: `{command}`, as static members stay when a group is made smaller."
 
 
 def _disconnected(
@@ -1543,13 +1551,8 @@ def _disconnected(
     text += f"; {words.count(records, 'record')} {'waits' if records == 1 else 'wait'} there." if records else "."
     remedy = "Look whether its process still runs."
     if instance_id:
-        remedy += (
-            f" Start it again with group.instance.id={instance_id}: it gets its partitions back at once. If it was"
-        )
-        remedy += (
-            " meant to go: remove it from the group (Admin.removeMembersFromConsumerGroup of Kafka's Java client), as"
-        )
-        remedy += " static members have to be after a group is made smaller."
+        remedy += f" Start it again with group.instance.id={instance_id}: it gets its partitions back at once."
+        remedy += f" {_if_meant_to_go(present.group, instance_id)}"
     if session_ms is not None and session_ms > _USUAL_SESSION_MS:
         remedy += f" Others get its partitions sooner with a shorter session.timeout.ms: it is {ms(session_ms)}, and"
         remedy += f" {ms(_USUAL_SESSION_MS)} by default; as long as a restart takes is enough."

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,6 +87,7 @@ async def test_a_single_name_is_not_a_list_of_names(broker: FakeBroker) -> None:
             admin.describe_topics,
             admin.describe_consumer_groups,
             admin.delete_consumer_groups,
+            partial(admin.remove_group_members, "g"),
         ):
             with pytest.raises(TypeError, match="'t': give a list of names"):
                 await call(wrong)

@@ -826,10 +826,9 @@ def test_a_static_member_that_was_stopped_for_good() -> None:
     )
     assert found.remedy == (
         "Look whether its process still runs. Start it again with group.instance.id=meter-1: it gets its partitions"
-        " back at once. If it was meant to go: remove it from the group (Admin.removeMembersFromConsumerGroup of"
-        " Kafka's Java client), as static members have to be after a group is made smaller. Others get its partitions"
-        " sooner with a shorter session.timeout.ms: it is 20 min, and 45 s by default; as long as a restart takes is"
-        " enough."
+        " back at once. If it was meant to go: `barnabas groups remove-member g meter-1`, as static members stay when a"
+        " group is made smaller. Others get its partitions sooner with a shorter session.timeout.ms: it is 20 min, and"
+        " 45 s by default; as long as a restart takes is enough."
     )
     (soon,) = told(here, event(MemberDisconnected, NOW - 50_000, **data))
     assert (soon.sure, "unless it has connected again" in soon.text) == ("possible", True)

@@ -42,6 +42,7 @@ from barnabas_client.admin.types import (
     GroupListings,
     GroupResult,
     ListedOffset,
+    MemberResult,
     NewTopic,
     OffsetSpec,
     PartitionProducer,
@@ -107,6 +108,7 @@ from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
 from barnabas_protocol.messages.end_txn import EndTxnResponse
 from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from barnabas_protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.list_offsets import ListOffsetsResponse
@@ -591,6 +593,49 @@ class Admin(AsyncOnly):
         names = _names("delete_consumer_groups", group_ids)
         found = await driver.ask_coordinators("delete group", names, ask)
         return checked(results_of(found, GroupResult), raise_errors)
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        members: Iterable[str],
+        timeout_ms: int | None = None,
+        *,
+        reason: str | None = None,
+        raise_errors: bool = True,
+    ) -> list[MemberResult]:
+        """Remove members from a group of consumers: others get their partitions at once.
+
+        You need this for a static member whose program has ended for good: it stays a member until its session is over.
+        A program that still runs joins again.
+
+        Args:
+            group_id: the group.
+            members: their group.instance.ids, or their member ids.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            reason: why, for the log of the coordinator and for `barnabas groups explain`.
+            raise_errors: raise the first error, after all other members were removed; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the group does not exist (GROUP_ID_NOT_FOUND), or does not have a member (UNKNOWN_MEMBER_ID).
+        """
+        names = list(dict.fromkeys(_names("remove_group_members", members)))
+        driver, what = self._running(timeout_ms), "remove members of group"
+        (group,) = await self.describe_consumer_groups([group_id], timeout_ms)
+        static = {one.instance_id for one in group.members if one.instance_id}
+        leaving = [
+            MemberIdentity(group_instance_id=name, reason=reason)
+            if name in static
+            else MemberIdentity(member_id=name, reason=reason)
+            for name in names
+        ]
+        request = LeaveGroupRequest(group_id=group_id, members=leaving)
+
+        async def ask(node: int) -> list[MemberResult] | KafkaError:
+            response = await self._network.ask(node, request, LeaveGroupResponse)
+            return messages.removed_members(response, group_id, names)
+
+        found = await driver.ask_coordinator(what, group_id, ask) if names else []
+        return checked(found, raise_errors)
 
     # Committed offsets.
 

@@ -7,7 +7,7 @@ which names the operation in errors, such as "set the offsets of group 'g'".
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from barnabas_client.admin.refusals import COORDINATOR_MOVED, refusal, refused
+from barnabas_client.admin.refusals import COORDINATOR_MOVED, not_mentioned, refusal, refused
 from barnabas_client.admin.types import (
     AlterConfigOp,
     BrokerCondition,
@@ -27,6 +27,7 @@ from barnabas_client.admin.types import (
     ListedOffset,
     LogDir,
     MemberDescription,
+    MemberResult,
     NewTopic,
     PartitionReassignment,
     PartitionResult,
@@ -86,6 +87,7 @@ from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -592,6 +594,22 @@ def deleted_groups(response: DeleteGroupsResponse) -> dict[str, GroupResult | Ka
         one.group_id: refused(one.error_code, f"delete group {one.group_id!r}") or GroupResult(one.group_id)
         for one in response.results
     }
+
+
+def removed_members(
+    response: LeaveGroupResponse, group_id: str, names: Sequence[str]
+) -> list[MemberResult] | KafkaError:
+    """Read the response of LeaveGroup about members of these names."""
+    label = f"remove from group {group_id!r} the member"
+    if response.error_code != ErrorCode.NONE:
+        return refusal(response.error_code, f"{label}s {', '.join(names)}")
+    codes = {one.group_instance_id or one.member_id: one.error_code for one in response.members}
+    return [
+        MemberResult(name, refused(codes[name], f"{label} {name!r}"))
+        if name in codes
+        else MemberResult(name, not_mentioned(f"{label} {name!r}"))
+        for name in names
+    ]
 
 
 # Committed offsets.

@@ -502,6 +502,19 @@ class GroupResult:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberResult:
+    """The result of an operation on a member of a group.
+
+    Attributes:
+        member: its member id, or its group.instance.id, as it was given.
+        error: None if the operation succeeded.
+    """
+
+    member: str
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupOffset:
     """A committed offset of a group for a partition.
 

@@ -73,6 +73,7 @@ COMMAND_LINE: Final = CommandLine(
         watch.COMMAND,
         reset.COMMAND,
         groups.DELETE,
+        groups.REMOVE,
         *shares.COMMANDS,
         *transactions.COMMANDS,
         *users.COMMANDS,

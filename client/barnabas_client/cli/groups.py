@@ -1,4 +1,4 @@
-"""`barnabas groups list`, `describe`, `alter` and `delete`.
+"""`barnabas groups list`, `describe`, `alter`, `delete` and `remove-member`.
 
 `describe` has the output of kafka-consumer-groups, and for share groups that of kafka-share-groups.
 """
@@ -45,6 +45,8 @@ _STATE_COLUMNS: Final = (
     Column("#MEMBERS", 0),
 )
 _LIST_COLUMNS: Final = (Column("GROUP", 25), Column("STATE", 20), Column("TYPE"), Column("PROTOCOL", 0))
+#: The reason that the coordinator logs for a member that is removed.
+_REMOVED: Final = "barnabas groups remove-member"
 #: The states and types of groups, as ListGroups names them (``GroupState.java``, ``GroupType.java``).
 GROUP_STATES: Final = (
     "PreparingRebalance",
@@ -341,6 +343,26 @@ async def delete_groups(arguments: Namespace, output: Output) -> int:
     return FAILED if any(refusal is not None for _, _, refusal in rows) else DONE
 
 
+async def remove_members(arguments: Namespace, output: Output) -> int:
+    """Remove members from a group."""
+    group = arguments.group
+    async with clients.admin(arguments) as admin:
+        results = await admin.remove_group_members(group, arguments.members, reason=_REMOVED, raise_errors=False)
+    if output.json:
+        output.data(
+            [
+                {"group": group, "member": one.member, "error": one.error and for_command_line(one.error)}
+                for one in results
+            ]
+        )
+    for one in results:
+        if one.error is not None:
+            output.error(for_command_line(one.error))
+        elif not output.json:
+            output.line(f"{group}: {one.member} removed")
+    return FAILED if any(one.error is not None for one in results) else DONE
+
+
 async def selected_partitions(admin: Admin, specs: Sequence[TopicSpec]) -> list[TopicPartition]:
     """Return the selected partitions: named ones, or all of a named topic.
 
@@ -408,6 +430,16 @@ def _delete_arguments(parser: ArgumentParser) -> None:
     add_topic_specs(parser, "delete only the committed offsets of this topic, or of these partitions of it; repeatable")
 
 
+def _remove_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument(
+        "members",
+        nargs="+",
+        metavar="MEMBER",
+        help="a group.instance.id, or a member id (CONSUMER-ID of `groups describe --members`)",
+    )
+
+
 LIST: Final = Command(
     path=("groups", "list"), help="print the names of groups", add_arguments=_list_arguments, run=list_groups
 )
@@ -428,4 +460,10 @@ DELETE: Final = Command(
     help="delete groups, or some of their committed offsets",
     add_arguments=_delete_arguments,
     run=delete_groups,
+)
+REMOVE: Final = Command(
+    path=("groups", "remove-member"),
+    help="remove members whose programs have ended for good, so that others get their partitions",
+    add_arguments=_remove_arguments,
+    run=remove_members,
 )

@@ -1,5 +1,6 @@
 """The admin client against a real broker: each operation has its effect."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -19,6 +20,7 @@ from barnabas_client import (
     Producer,
     TopicPartition,
 )
+from barnabas_client.config import GroupProtocol
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.client.share_member import share_member
 
@@ -127,6 +129,37 @@ async def test_a_group_is_described_changed_and_deleted(empty_servers: str, admi
     results = await admin.delete_consumer_groups(["g", "h"], raise_errors=False)
     assert [one.error and one.error.code for one in results] == [None, ErrorCode.GROUP_ID_NOT_FOUND]
     assert await admin.list_consumer_groups() == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_members_are_removed(empty_servers: str, admin: Admin, protocol: GroupProtocol) -> None:
+    """By group.instance.id: their programs are gone. A program that runs would join again."""
+
+    def static(name: str) -> Consumer[bytes, bytes | None]:
+        return Consumer(
+            "t",
+            bootstrap_servers=empty_servers,
+            group_id="static",
+            group_instance_id=name,
+            group_protocol=protocol,
+        )
+
+    async with static("one") as one, static("two") as two, asyncio.timeout(60):
+        while not all(len(each.assignment()) == 1 for each in (one, two)):
+            await asyncio.gather(one.getmany(timeout_ms=50), two.getmany(timeout_ms=50))
+    removed = await admin.remove_group_members("static", ["one", "none", "one"], reason="smaller", raise_errors=False)
+    assert [(each.member, each.error and each.error.code) for each in removed] == [
+        ("one", None),
+        ("none", ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+    (group,) = await admin.describe_consumer_groups(["static"])
+    assert [each.instance_id for each in group.members] == ["two"]
+    with pytest.raises(KafkaError, match=r"remove from group 'static' the member 'one'.*UNKNOWN_MEMBER_ID"):
+        await admin.remove_group_members("static", ["one"])
+    await admin.remove_group_members("static", [group.members[0].member_id])
+    assert (await admin.describe_consumer_groups(["static"]))[0].members == ()
+    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+        await admin.remove_group_members("none", ["one"])
 
 
 @ONLY_BARNABAS

@@ -136,6 +136,18 @@ async def test_groups_and_offsets_are_deleted(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("live")
+async def test_members_are_removed(cli: Cli) -> None:
+    """The program of this one still runs, and joins again with another member id."""
+    (member,) = (await cli("groups", "describe", "live", "--json")).json[0]["members"]
+    member_id = member["consumer_id"]
+    assert (await cli("groups", "remove-member", "live", member_id)).out == f"live: {member_id} removed\n"
+    (refused,) = (await cli("groups", "remove-member", "live", "gone", "--json", status=1)).json
+    assert (refused["group"], refused["member"]) == ("live", "gone")
+    assert "UNKNOWN_MEMBER_ID" in refused["error"]
+    assert "GROUP_ID_NOT_FOUND" in (await cli("groups", "remove-member", "none", "gone", status=1)).err
+
+
+@pytest.mark.usefixtures("live")
 async def test_a_group_is_watched(cli: Cli) -> None:
     printed = await cli("groups", "watch", "live", "--max", "2", "--interval", "10ms")
     head, behind, _, columns, first, second = printed.lines[:6]
