@@ -1,7 +1,6 @@
-"""Produce, Fetch, ListOffsets and related requests over the wire, in several versions, with Kafka's errors."""
+"""Produce and Fetch over the wire: waits, limits, restarts. The rest: `interop/behaviour`."""
 
 import asyncio
-import struct
 from typing import Any
 
 import pytest
@@ -10,14 +9,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.handlers import fetch as fetch_module
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -26,12 +18,6 @@ from barnabas_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from barnabas_protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -124,101 +110,13 @@ async def test_a_producer_id_that_was_never_allocated_is_refused(
     assert (await produce(wire, batch(b"a", producer=recent, epoch=0, sequence=0))).error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("version", range(4, 19))
-async def test_produced_records_are_fetched(wire: Wire, topic_id: bytes, version: int) -> None:
-    for n in range(3):
-        answer = await produce(
-            wire, batch(b"%d" % n), version=min(version, 13) if version < 13 else 13, topic_id=topic_id
-        )
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, n)
-    result = await fetch(wire, 1, version=version, topic_id=topic_id)
-    assert (result.error_code, result.high_watermark) == (ErrorCode.NONE, 3)
-    assert values(result) == [b"1", b"2"]
-    assert values(await fetch(wire, 3, version=version, topic_id=topic_id)) == []
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_versions_before_record_batches_are_unsupported(wire: Wire, topic_id: bytes, version: int) -> None:
     assert (await produce(wire, b"old", version=version)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_acks_0_gets_no_response(wire: Wire, topic_id: bytes) -> None:
-    data = [PartitionProduceData(index=0, records=batch(b"x"))]
-    wire.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=data)]), 9)
-    assert values(await fetch(wire, 0)) == [b"x"]
-
-
-async def test_an_error_under_acks_0_closes_the_connection(wire: Wire) -> None:
-    data = [PartitionProduceData(index=0, records=batch(b"x"))]
-    wire.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="no", partition_data=data)]), 9)
-    assert await wire.closed()
-
-
-def broken_crc() -> bytearray:
-    records = batch(b"x")
-    records[-1] ^= 1
-    return records
-
-
-def wrong_length() -> bytearray:
-    records = batch(b"x")
-    struct.pack_into(">i", records, 8, len(records) + 100)
-    return records
-
-
-@pytest.mark.parametrize(
-    ("records", "code"),
-    [
-        (broken_crc(), ErrorCode.CORRUPT_MESSAGE),
-        (wrong_length(), ErrorCode.INVALID_RECORD),
-        (batch(b"x")[:30], ErrorCode.INVALID_RECORD),
-        (b"", ErrorCode.INVALID_RECORD),
-        (None, ErrorCode.INVALID_RECORD),
-        (batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
-    ],
-    ids=["crc", "length", "torn", "empty", "null", "large"],
-)
-async def test_bad_batches_are_rejected_and_nothing_is_written(
-    wire: Wire, topic_id: bytes, records: Buffer | None, code: ErrorCode
-) -> None:
-    assert (await produce(wire, records)).error_code == code
-    assert (await produce(wire, batch(b"good"))).base_offset == 0
-
-
-async def test_unknown_topics_and_partitions_are_rejected(wire: Wire, topic_id: bytes) -> None:
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await produce(wire, batch(b"x"), topic="no")).error_code == unknown
-    assert (await produce(wire, batch(b"x"), partition=9)).error_code == unknown
-    assert (await produce(wire, batch(b"x"), version=13, topic_id=b"y" * 16)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert (await produce(wire, batch(b"x"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
-    assert (await fetch(wire, 0, version=13, topic_id=b"y" * 16)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert (await fetch(wire, 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert (await fetch(wire, -5)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-async def test_a_duplicate_batch_gets_the_first_response_again(wire: Wire, topic_id: bytes) -> None:
-    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-    given = await wire.ask(asked, 5, InitProducerIdResponse)
-    other = await wire.ask(asked, 0, InitProducerIdResponse)
-    assert given.producer_id != other.producer_id
-    first = batch(b"a", b"b", producer=given.producer_id, epoch=0, sequence=0)
-    second = batch(b"c", producer=given.producer_id, epoch=0, sequence=2)
-    gap = batch(b"e", producer=given.producer_id, epoch=0, sequence=9)
-    assert (await produce(wire, bytes(first))).base_offset == 0
-    assert (await produce(wire, bytes(second))).base_offset == 2
-    assert (await produce(wire, bytes(first))).base_offset == 0
-    assert (await produce(wire, gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert values(await fetch(wire, 0)) == [b"a", b"b", b"c"]
-
-
-async def test_a_fetch_waits_for_data(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
-    wire.send(fetching(0, version=12, wait=20_000), 12)
-    waiting = asyncio.ensure_future(wire.frame())
-    async with await Wire.connect(broker.port) as other:
-        await fetch(other, 0)
-        assert not waiting.done()
-        await produce(other, batch(b"x"))
-    assert b"x" in await waiting
+async def test_null_records_are_rejected(wire: Wire, topic_id: bytes) -> None:
+    assert (await produce(wire, None)).error_code == ErrorCode.INVALID_RECORD
 
 
 async def test_a_fetch_waits_for_min_bytes(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
@@ -230,11 +128,6 @@ async def test_a_fetch_waits_for_min_bytes(broker: BrokerServer, wire: Wire, top
             await produce(other, batch(b"x"))
             await fetch(other, 0)
             assert waiting.done() or not done or len(await waiting) > 3 * size
-
-
-async def test_a_fetch_without_data_is_answered_after_max_wait(wire: Wire, topic_id: bytes) -> None:
-    response = await wire.ask(fetching(0, version=12, wait=10), 12, FetchResponse)
-    assert values(response.responses[0].partitions[0]) == []
 
 
 async def test_a_long_fetch_that_waits_in_vain_though_there_are_records_is_reported(
@@ -255,30 +148,6 @@ async def test_a_long_fetch_that_waits_in_vain_though_there_are_records_is_repor
     assert found == []
     await ask(10, 1_000)
     assert found == [("t", 1_000, 10)]
-
-
-async def test_a_fetch_session_returns_only_changes(wire: Wire, topic_id: bytes) -> None:
-    request = fetching(0, version=12)
-    request.session_epoch = 0
-    first = await wire.ask(request, 12, FetchResponse)
-    assert first.session_id > 0
-    again = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=first.session_id, session_epoch=1, topics=[])
-    assert (await wire.ask(again, 12, FetchResponse)).responses == []
-    await produce(wire, batch(b"x"))
-    again.session_epoch = 2
-    assert values((await wire.ask(again, 12, FetchResponse)).responses[0].partitions[0]) == [b"x"]
-    assert (await wire.ask(again, 12, FetchResponse)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    again.session_id = 1 if first.session_id != 1 else 2
-    assert (await wire.ask(again, 12, FetchResponse)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
-async def test_a_batch_larger_than_the_limits_is_returned_alone(wire: Wire, topic_id: bytes) -> None:
-    await produce(wire, batch(b"x" * 1000))
-    await produce(wire, batch(b"y" * 1000))
-    request = fetching(0, version=12)
-    request.max_bytes = request.topics[0].partitions[0].partition_max_bytes = 10
-    response = await wire.ask(request, 12, FetchResponse)
-    assert values(response.responses[0].partitions[0]) == [b"x" * 1000]
 
 
 @pytest.mark.parametrize("limit", [150_000, 262_144, 270_000, 300_000, 399_999, 1_000_000, 50_000_000])
@@ -304,66 +173,12 @@ async def list_offset(wire: Wire, timestamp: int, version: int = 7, epoch: int =
     return (await wire.ask(request, version, ListOffsetsResponse)).topics[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", range(1, 12))
-async def test_offsets_are_found_by_timestamp(wire: Wire, topic_id: bytes, version: int) -> None:
-    await produce(wire, batch(b"a", b"b", b"c", at=NOW))
-    await produce(wire, batch(b"d", b"e", at=NOW + 100))
-    found = [await list_offset(wire, when, version) for when in (-1, -2, NOW + 2, NOW + 3, NOW + 101, NOW + 102)]
-    assert [(f.offset, f.timestamp) for f in found] == [
-        (5, -1),
-        (0, -1),
-        (2, NOW + 2),
-        (3, NOW + 100),
-        (4, NOW + 101),
-        (-1, -1),
-    ]
-
-
-async def test_special_timestamps_need_their_versions(wire: Wire, topic_id: bytes) -> None:
-    await produce(wire, batch(b"a", b"b", at=NOW))
-    assert (await list_offset(wire, -3, 7)).offset == 1
-    assert (await list_offset(wire, -3, 6)).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (await list_offset(wire, -4, 8)).offset == 0
-    assert (await list_offset(wire, -5, 9)).offset == -1
-    assert (await list_offset(wire, -9, 11)).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-async def test_leader_epochs_are_compared(wire: Wire, topic_id: bytes) -> None:
-    assert (await list_offset(wire, -1, epoch=0)).error_code == ErrorCode.NONE
-    assert (await list_offset(wire, -1, epoch=5)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
 async def test_list_offsets_v0_returns_a_list(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, batch(b"a", b"b"))
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=5)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
     result = (await wire.ask(request, 0, ListOffsetsResponse)).topics[0].partitions[0]
     assert result.old_style_offsets == [2, 0]
-
-
-async def test_the_end_offset_of_an_epoch(wire: Wire, topic_id: bytes) -> None:
-    await produce(wire, batch(b"a", b"b"))
-    asked = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch) for epoch in (0, 7)]
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=asked)])
-    result = (await wire.ask(request, 2, OffsetForLeaderEpochResponse)).topics[0].partitions
-    assert [(p.leader_epoch, p.end_offset) for p in result] == [(0, 2), (-1, -1)]
-
-
-async def test_records_are_deleted_up_to_an_offset(wire: Wire, topic_id: bytes) -> None:
-    for n in range(4):
-        await produce(wire, batch(b"%d" % n))
-
-    async def delete(offset: int) -> tuple[int, int]:
-        asked = [DeleteRecordsPartition(partition_index=0, offset=offset)]
-        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=asked)], timeout_ms=0)
-        result = (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
-        return result.error_code, result.low_watermark
-
-    assert await delete(2) == (ErrorCode.NONE, 2)
-    assert (await list_offset(wire, -2)).offset == 2
-    assert (await fetch(wire, 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert await delete(99) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    assert await delete(-1) == (ErrorCode.NONE, 4)
 
 
 @pytest.mark.parametrize("settings", [{}, {"log_flush_interval_messages": "1"}], ids=["page cache", "fsync"])

@@ -2,9 +2,7 @@
 
 import pytest
 
-from barnabas_broker.broker import BrokerServer
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -34,32 +32,6 @@ async def test_the_error_says_why_a_feature_is_not_changed(wire: Wire, update: F
     response = await wire.ask(UpdateFeaturesRequest(feature_updates=[update]), 2, UpdateFeaturesResponse)
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert why in (response.error_message or "")
-
-
-@pytest.mark.parametrize(
-    ("cluster_id", "node_id", "code"),
-    [
-        (None, -1, ErrorCode.NONE),
-        ("this", 1, ErrorCode.NONE),
-        ("this", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
-        ("another", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
-        ("this", -1, ErrorCode.INVALID_REQUEST),
-        ("this", -2, ErrorCode.INVALID_REQUEST),
-        ("", 1, ErrorCode.INVALID_REQUEST),
-        (None, 1, ErrorCode.INVALID_REQUEST),
-    ],
-)
-async def test_a_client_that_expects_another_broker_is_sent_back_to_its_bootstrap_servers(
-    broker: BrokerServer, wire: Wire, cluster_id: str | None, node_id: int, code: ErrorCode
-) -> None:
-    if cluster_id == "this":
-        cluster_id = broker.services.cluster.image.cluster_id
-    request = ApiVersionsRequest(
-        client_software_name="test", client_software_version="1", cluster_id=cluster_id, node_id=node_id
-    )
-    response = await wire.ask(request, 5, ApiVersionsResponse)
-    assert response.error_code == code
-    assert bool(response.api_keys) == (code is ErrorCode.NONE)
 
 
 async def test_the_error_says_why_a_group_is_not_deleted(wire: Wire) -> None:

@@ -55,14 +55,6 @@ async def test_partitions_are_described_page_by_page(wire: Wire) -> None:
     assert pages == 3
 
 
-async def test_only_named_topics_are_described(wire: Wire) -> None:
-    await create(wire, a=1, b=1)
-    answer = await page(wire, ["b", "none"], 10, None)
-    assert [(t.name, t.error_code) for t in answer.topics] == [("b", 0), ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
-    assert answer.topics[0].partitions[0].leader_id == 1
-    assert answer.next_cursor is None
-
-
 async def test_the_directory_and_its_partitions_are_described(broker: BrokerServer, wire: Wire) -> None:
     await create(wire, a=2, b=1)
     for version in range(5):

@@ -154,47 +154,6 @@ async def test_quotas_are_set_and_described(wire: Wire) -> None:
     assert await described(wire, ("user", 0, "ada"), strict=True) == {}
 
 
-@pytest.mark.parametrize(
-    ("component", "code"),
-    [
-        (("", 0, "a"), ErrorCode.INVALID_REQUEST),
-        (("group", 0, "a"), ErrorCode.UNSUPPORTED_VERSION),
-        (("user", 0, None), ErrorCode.INVALID_REQUEST),
-        (("user", 1, "a"), ErrorCode.INVALID_REQUEST),
-        (("user", 2, "a"), ErrorCode.INVALID_REQUEST),
-        (("user", 3, None), ErrorCode.INVALID_REQUEST),
-        (("user", -1, None), ErrorCode.INVALID_REQUEST),
-    ],
-)
-async def test_wrong_filters(wire: Wire, component: tuple[str, int, str | None], code: ErrorCode) -> None:
-    kind, how, name = component
-    one = ComponentData(entity_type=kind, match_type=how, match=name)
-    answer = await wire.ask(
-        DescribeClientQuotasRequest(components=[one], strict=False), 1, DescribeClientQuotasResponse
-    )
-    assert answer.error_code == code
-    assert answer.entries is None
-
-
-async def test_filters_of_types_that_do_not_go_together(wire: Wire) -> None:
-    for kinds in (("user", "user"), ("ip", "client-id"), ("user", "ip")):
-        components = [ComponentData(entity_type=kind, match_type=2, match=None) for kind in kinds]
-        asked = DescribeClientQuotasRequest(components=components, strict=False)
-        assert (await wire.ask(asked, 1, DescribeClientQuotasResponse)).error_code == ErrorCode.INVALID_REQUEST
-
-
-async def test_nothing_changes_when_a_change_is_only_validated(wire: Wire) -> None:
-    answer = await wire.ask(
-        alter(ANY_CLIENT, {"producer_byte_rate": 5}, validate_only=True), 1, AlterClientQuotasResponse
-    )
-    assert answer.entries[0].error_code == 0
-    answer = await wire.ask(
-        alter(ANY_CLIENT, {"producer_byte_rate": -5}, validate_only=True), 1, AlterClientQuotasResponse
-    )
-    assert answer.entries[0].error_code == ErrorCode.INVALID_REQUEST
-    assert await described(wire) == {}
-
-
 async def test_too_many_changes(wire: Wire) -> None:
     one = alter(ANY_CLIENT, {"producer_byte_rate": 5})
     one.entries *= MOST_CHANGES + 1

@@ -210,10 +210,6 @@ async def test_a_fetch_waits_for_records(wire: Wire, members: list[Member]) -> N
     assert sorted(both) == [[(0, 0, 1)], [(1, 1, 1)]]
 
 
-async def test_a_fetch_waits_no_longer_than_it_says(members: list[Member]) -> None:
-    assert acquired(await members[0].fetch(wait=20)) == []
-
-
 async def test_a_released_record_wakes_a_fetch(wire: Wire, members: list[Member]) -> None:
     ann, bob, _ = members
     await produce(wire, b"a")
@@ -240,84 +236,6 @@ async def test_the_end_of_a_session_gives_records_back(wire: Wire, members: list
             assert await ann.acknowledge((0, 0, [1])) == E.NONE
             await ann.wire.close()
     assert acquired(await waiting) == [(1, 1, 2)]
-
-
-async def test_what_a_member_does_not_have(wire: Wire, members: list[Member]) -> None:
-    ann, bob, _ = members
-    await produce(wire, b"a", b"b")
-    await ann.fetch()
-    await bob.fetch()
-    assert await bob.acknowledge((0, 0, [1])) == E.INVALID_RECORD_STATE
-    assert await ann.acknowledge((0, 5, [1])) == E.INVALID_REQUEST
-    got = await bob.fetch((1, 1, [1]))
-    assert got.acknowledge_error_code == E.INVALID_RECORD_STATE
-    assert await ann.acknowledge((0, 1, [1])) == E.NONE
-
-
-@pytest.mark.parametrize(
-    "batches",
-    [
-        [(1, 0, [1])],
-        [(0, 1, [])],
-        [(0, 1, [1, 1, 1])],
-        [(0, 0, [9])],
-        [(0, 0, [4])],
-        [(1, 1, [1]), (0, 0, [1])],
-        [(0, 1, [1]), (0, 1, [1])],
-    ],
-)
-async def test_acknowledgements_that_make_no_sense(
-    wire: Wire, members: list[Member], batches: list[tuple[int, int, list[int]]]
-) -> None:
-    ann = members[0]
-    await produce(wire, b"a", b"b")
-    await ann.fetch()
-    assert await ann.acknowledge(*batches) == E.INVALID_REQUEST
-    assert await ann.acknowledge((0, 1, [1])) == E.NONE
-
-
-async def test_session_errors(members: list[Member]) -> None:
-    ann = members[0]
-    assert (await ann.ask(ann.request(epoch=1))).error_code == E.SHARE_SESSION_NOT_FOUND
-    assert (await ann.ask(ann.request((0, 0, [1]), epoch=0))).error_code == E.INVALID_REQUEST
-    await ann.fetch()
-    assert (await ann.ask(ann.request(epoch=7))).error_code == E.INVALID_SHARE_SESSION_EPOCH
-    assert await ann.acknowledge(epoch=7) == E.INVALID_SHARE_SESSION_EPOCH
-    assert await ann.acknowledge(epoch=0) == E.INVALID_SHARE_SESSION_EPOCH
-    assert (await ann.ask(ann.request(epoch=-1))).error_code == E.NONE
-    assert await ann.acknowledge(epoch=-1) == E.SHARE_SESSION_NOT_FOUND
-
-
-async def test_a_renewed_lock(wire: Wire, members: list[Member]) -> None:
-    ann = members[0]
-    await produce(wire, b"a")
-    await ann.fetch()
-    none: dict[str, int] = {"min_bytes": 0, "max_bytes": 0, "max_records": 0}
-    refused = ann.request((0, 0, [4]))
-    refused.is_renew_ack = True
-    assert (await ann.ask(refused)).error_code == E.INVALID_REQUEST
-    request = ann.request((0, 0, [4]), **none)
-    request.is_renew_ack = True
-    answer = await ann.ask(request)
-    assert answer.responses[0].partitions[0].acknowledge_error_code == E.NONE
-
-
-async def test_unknown_topics_and_partitions(members: list[Member]) -> None:
-    ann = members[0]
-    request = ann.request()
-    request.topics[0].partitions[0].partition_index = 99
-    request.topics.append(
-        ShareFetchTopic(
-            topic_id=bytes(15) + b"x",
-            partitions=[ShareFetchPartition(partition_index=0, acknowledgement_batches=[])],
-        )
-    )
-    answer = await ann.ask(request)
-    codes = {topic.topic_id: topic.partitions[0].error_code for topic in answer.responses}
-    assert codes == {
-        ann.topic_id: E.UNKNOWN_TOPIC_OR_PARTITION,
-        bytes(15) + b"x": E.UNKNOWN_TOPIC_ID,
-    }
 
 
 async def test_a_restart_keeps_what_is_acknowledged(

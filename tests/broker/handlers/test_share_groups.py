@@ -1,4 +1,4 @@
-"""Share groups on a broker: heartbeats, descriptions, offsets, and beside groups of other types."""
+"""Share groups: offsets, deletion, another coordinator. The rest: `interop/behaviour`."""
 
 from typing import Final
 
@@ -11,10 +11,6 @@ from barnabas_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
-)
-from barnabas_protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
 )
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -31,14 +27,6 @@ from barnabas_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
 )
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from barnabas_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from barnabas_protocol.messages.share_group_describe import (
     DescribedShareGroup,
     ShareGroupDescribeRequest,
@@ -124,39 +112,6 @@ async def delete_offsets(wire: Wire, *names: str) -> tuple[int, list[int]]:
     return response.error_code, [each.error_code for each in response.responses]
 
 
-async def test_the_first_response_has_the_assignment(wire: Wire, topic_id: bytes) -> None:
-    first = await beat(wire)
-    assert (first.error_code, assigned(first)) == (E.NONE, {topic_id: [0, 1]})
-    second = await beat(wire, "b")
-    assert assigned(second) == {topic_id: [1]}
-    again = await beat(wire, "a", first.member_epoch, None)
-    assert (again.member_epoch, assigned(again)) == (second.member_epoch, {topic_id: [0]})
-    assert (await beat(wire, "a", first.member_epoch + 10, None)).error_code == E.FENCED_MEMBER_EPOCH
-
-
-async def test_a_group_is_described_and_listed(wire: Wire, topic_id: bytes) -> None:
-    assert (await describe(wire)).error_code == E.GROUP_ID_NOT_FOUND
-    joined = await beat(wire)
-    group = await describe(wire)
-    assert (group.error_code, group.group_state, group.assignor_name) == (E.NONE, "Stable", "simple")
-    assert group.group_epoch == group.assignment_epoch == joined.member_epoch
-    (member,) = group.members
-    assert (member.member_id, member.member_epoch, member.subscribed_topic_names) == ("a", joined.member_epoch, ["t"])
-    (topic,) = member.assignment.topic_partitions
-    assert (topic.topic_id, topic.topic_name, topic.partitions) == (topic_id, "t", [0, 1])
-    for types, states, listed in (
-        ([], [], True),
-        (["share"], ["Stable"], True),
-        (["consumer"], [], False),
-        ([], ["Empty"], False),
-    ):
-        request = ListGroupsRequest(states_filter=states, types_filter=types)
-        groups = (await wire.ask(request, 5, ListGroupsResponse)).groups
-        assert [(each.group_id, each.protocol_type, each.group_type) for each in groups] == (
-            [("g", "share", "share")] if listed else []
-        )
-
-
 async def test_offsets(wire: Wire, topic_id: bytes) -> None:
     joined = await beat(wire)
     assert await offsets(wire) == [(0, -1, 0), (1, -1, 0)], "share.auto.offset.reset decides"
@@ -220,45 +175,6 @@ async def test_a_member_that_is_silent_is_removed(wire: Wire, topic_id: bytes, b
     broker.services.groups.share_groups.expire_member("g", "a")
     await until(lambda: not broker.services.groups.share_groups.find("g").members)
     assert (await describe(wire)).group_state == "Empty"
-
-
-async def test_an_id_has_one_type(wire: Wire, topic_id: bytes) -> None:
-    await beat(wire)
-    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
-    join = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        member_id="",
-        group_instance_id=None,
-        protocol_type="consumer",
-        protocols=[protocol],
-        reason=None,
-    )
-    assert (await wire.ask(join, 9, JoinGroupResponse)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
-    consumer = ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id="m",
-        member_epoch=0,
-        rebalance_timeout_ms=1000,
-        subscribed_topic_names=["t"],
-        topic_partitions=[],
-    )
-    assert (await wire.ask(consumer, 1, ConsumerGroupHeartbeatResponse)).error_code == E.GROUP_ID_NOT_FOUND
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-    commit = OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        group_instance_id=None,
-        topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
-    )
-    answer = await wire.ask(commit, 9, OffsetCommitResponse)
-    assert answer.topics[0].partitions[0].error_code == E.GROUP_ID_NOT_FOUND
-    consumer.group_id = "other"
-    assert (await wire.ask(consumer, 1, ConsumerGroupHeartbeatResponse)).error_code == E.NONE
-    assert (await beat(wire, group="other")).error_code == E.GROUP_ID_NOT_FOUND
-    assert (await beat(wire, group="")).error_code == E.INVALID_REQUEST
 
 
 async def test_a_group_outlives_its_coordinator(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:

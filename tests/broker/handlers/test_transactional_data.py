@@ -1,4 +1,4 @@
-"""Produce in transactions, WriteTxnMarkers, and `read_committed` in Fetch and ListOffsets, over the wire."""
+"""Produce in transactions and WriteTxnMarkers: what the coordinator answers, and what comes meanwhile."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -136,25 +136,6 @@ async def latest(wire: Wire, isolation: int) -> int:
     return (await wire.ask(request, 6, ListOffsetsResponse)).topics[0].partitions[0].offset
 
 
-async def test_read_committed_ends_at_the_last_stable_offset(wire: Wire, codes: list[ErrorCode]) -> None:
-    assert (await produce(wire, b"aborted", 0)).error_code == ErrorCode.NONE
-    answer = await fetch(wire)
-    assert (values(answer), answer.last_stable_offset, answer.high_watermark) == ([], 0, 1)
-    assert answer.aborted_transactions == []
-    uncommitted = await fetch(wire, isolation=0)
-    assert (values(uncommitted), uncommitted.aborted_transactions) == ([b"aborted"], None)
-    assert [await latest(wire, level) for level in (0, 1)] == [1, 0]
-    assert await mark(wire, commit=False) == ErrorCode.NONE
-    assert (await produce(wire, b"committed", 1)).error_code == ErrorCode.NONE
-    answer = await fetch(wire)
-    assert (values(answer), answer.last_stable_offset) == ([b"aborted"], 2)
-    assert [(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()] == [(PRODUCER, 0)]
-    assert await mark(wire, commit=True) == ErrorCode.NONE
-    answer = await fetch(wire, 2)
-    assert (values(answer), answer.aborted_transactions, answer.last_stable_offset) == ([b"committed"], [], 4)
-    assert [await latest(wire, level) for level in (0, 1)] == [4, 4]
-
-
 async def test_a_read_committed_fetch_waits_for_the_marker(
     broker: BrokerServer, wire: Wire, codes: list[ErrorCode]
 ) -> None:
@@ -168,11 +149,6 @@ async def test_a_read_committed_fetch_waits_for_the_marker(
         await mark(other, commit=True)
         frame = await waiting
         assert b"x" in frame and b"y" in frame
-
-
-async def test_a_transactional_batch_needs_the_transactional_id(wire: Wire, codes: list[ErrorCode]) -> None:
-    answer = await produce(wire, b"x", 0, name=None)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit on a whole broker: verified by the coordinator of the transaction, pending until its marker."""
+"""TxnOffsetCommit on a whole broker is audited."""
 
 import logging
 
@@ -7,8 +7,6 @@ import pytest
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -86,47 +84,6 @@ async def stable(wire: Wire) -> tuple[int, int]:
     answer = await wire.ask(OffsetFetchRequest(groups=[group], require_stable=True), 8, OffsetFetchResponse)
     found = answer.groups[0].topics[0].partitions[0]
     return found.error_code, found.committed_offset
-
-
-@pytest.mark.parametrize("commit", [True, False])
-async def test_offsets_are_pending_until_the_transaction_ends(wire: Wire, commit: bool) -> None:
-    producer_id, epoch = await ready(wire)
-    assert await committed(wire, producer_id, epoch, 5, 3) == ErrorCode.INVALID_TXN_STATE
-    assert await stable(wire) == (NONE, -1)
-    add: Request = AddOffsetsToTxnRequest(
-        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, group_id="g"
-    )
-    assert (await wire.ask(add, 3, AddOffsetsToTxnResponse)).error_code == NONE
-    assert await committed(wire, producer_id, epoch, 5, 3) == NONE
-    assert await stable(wire) == (UNSTABLE, -1)
-    assert await committed(wire, producer_id, epoch - 1, 5, 3) != NONE
-    end = EndTxnRequest(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=commit)
-    assert (await wire.ask(end, 3, EndTxnResponse)).error_code == NONE
-    for _ in range(10_000):
-        found = await stable(wire)
-        if found[0] != UNSTABLE:
-            break
-    assert found == (NONE, 5 if commit else -1)
-
-
-async def test_version_5_adds_the_partition_to_the_transaction(wire: Wire) -> None:
-    producer_id, epoch = await ready(wire)
-    assert await committed(wire, producer_id, epoch, 5, 5) == NONE
-    assert await stable(wire) == (UNSTABLE, -1)
-
-
-async def test_an_offset_of_a_deleted_topic_is_not_one_of_its_successor(wire: Wire) -> None:
-    producer_id, epoch = await ready(wire)
-    old = await topic_id(wire)
-    deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000)
-    assert (await wire.ask(deleted, 6, DeleteTopicsResponse)).responses[0].error_code == NONE
-    await ready(wire)
-    new = await topic_id(wire)
-    assert new != old
-    assert await committed(wire, producer_id, epoch + 1, 5, 6, old) == ErrorCode.UNKNOWN_TOPIC_ID
-    assert await stable(wire) == (NONE, -1)
-    assert await committed(wire, producer_id, epoch + 1, 5, 6, new) == NONE
-    assert await stable(wire) == (UNSTABLE, -1)
 
 
 async def test_offsets_that_are_set_without_membership_are_audited(

@@ -1,4 +1,4 @@
-"""The APIs of transactions over the wire: shapes and error codes of each version, and the finalized feature."""
+"""Transactions over the wire: memory, hostile patterns, late requests. The rest: `interop/behaviour`."""
 
 import asyncio
 import gc
@@ -10,12 +10,10 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config.keys import TRANSACTION_STATE_LOG_NUM_PARTITIONS
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
 )
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -29,7 +27,6 @@ from tests.turns import watched
 from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
-OLD = pytest.mark.parametrize(("version", "fenced"), [(0, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED)])
 
 
 @pytest.fixture
@@ -122,138 +119,6 @@ async def test_producers_without_a_transactional_id_take_no_memory(ready: Wire) 
         tracemalloc.stop()
 
 
-@OLD
-async def test_older_clients_get_the_older_code_of_a_fence(ready: Wire, version: int, fenced: ErrorCode) -> None:
-    old = await init(ready)
-    new = await init(ready)
-    assert new.producer_epoch == old.producer_epoch + 1
-    assert set((await add(ready, old, version, t=[0])).values()) == {fenced}
-    assert (await end(ready, old, version)).error_code == fenced
-    offsets = AddOffsetsToTxnRequest(
-        transactional_id="id", producer_id=old.producer_id, producer_epoch=old.producer_epoch, group_id="g"
-    )
-    assert (await ready.ask(offsets, version, AddOffsetsToTxnResponse)).error_code == fenced
-
-
-@pytest.mark.parametrize(("version", "fenced"), [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED)])
-async def test_init_of_a_fenced_producer(ready: Wire, version: int, fenced: ErrorCode) -> None:
-    who = await init(ready)
-    await init(ready)
-    again = await init(ready, version, producer_id=who.producer_id, producer_epoch=who.producer_epoch)
-    assert (again.error_code, again.producer_id, again.producer_epoch) == (fenced, -1, -1)
-
-
-async def test_requests_that_cannot_be_right(ready: Wire) -> None:
-    assert (await init(ready, name="")).error_code == E.INVALID_REQUEST
-    assert (await init(ready, producer_id=1)).error_code == E.INVALID_REQUEST
-    assert (await init(ready, transaction_timeout_ms=900_001)).error_code == E.INVALID_TRANSACTION_TIMEOUT
-    idempotent = await init(ready, name=None)
-    assert (idempotent.error_code, idempotent.producer_epoch) == (E.NONE, 0)
-
-
-async def test_of_one_transaction_all_partitions_are_added_or_none(ready: Wire) -> None:
-    who = await init(ready)
-    codes = await add(ready, who, t=[0, 2], gone=[0], __consumer_offsets=[0])
-    assert codes == {
-        ("t", 0): E.OPERATION_NOT_ATTEMPTED,
-        ("t", 2): E.UNKNOWN_TOPIC_OR_PARTITION,
-        ("gone", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
-        ("__consumer_offsets", 0): E.TOPIC_AUTHORIZATION_FAILED,
-    }
-    assert (await described(ready, "id"))[0].transaction_state == "Empty"
-    assert await add(ready, who, t=[0, 1]) == {("t", 0): E.NONE, ("t", 1): E.NONE}
-    (state,) = await described(ready, "id")
-    assert (state.transaction_state, state.producer_id, state.transaction_timeout_ms) == (
-        "Ongoing",
-        who.producer_id,
-        60_000,
-    )
-    assert [(topic.topic, topic.partitions) for topic in state.topics] == [("t", [0, 1])]
-
-
-@pytest.mark.parametrize("version", [4, 5])
-async def test_brokers_verify_and_add_for_many_transactions_at_once(ready: Wire, version: int) -> None:
-    who = await init(ready)
-
-    def asked(name: str, verify: bool) -> AddPartitionsToTxnTransaction:
-        return AddPartitionsToTxnTransaction(
-            transactional_id=name,
-            producer_id=who.producer_id,
-            producer_epoch=who.producer_epoch,
-            verify_only=verify,
-            topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
-        )
-
-    async def ask(*transactions: AddPartitionsToTxnTransaction) -> dict[str, int]:
-        request = AddPartitionsToTxnRequest(transactions=list(transactions))
-        answer = await ready.ask(request, version, AddPartitionsToTxnResponse)
-        return {
-            each.transactional_id: each.topic_results[0].results_by_partition[0].partition_error_code
-            for each in answer.results_by_transaction
-        }
-
-    assert await ask(asked("id", True), asked("other", True)) == {
-        "id": E.TRANSACTION_ABORTABLE,
-        "other": E.INVALID_PRODUCER_ID_MAPPING,
-    }
-    assert await ask(asked("id", False)) == {"id": E.NONE}
-    assert await ask(asked("id", True)) == {"id": E.NONE}
-
-
-@pytest.mark.parametrize("version", range(5))
-async def test_ending_nothing(ready: Wire, version: int) -> None:
-    who = await init(ready)
-    for committed in (True, False):
-        assert (await end(ready, who, version, committed)).error_code == E.INVALID_TXN_STATE
-    assert (await described(ready, "id"))[0].transaction_state == "Empty"
-
-
-async def test_ending_nothing_in_version_2(ready: Wire) -> None:
-    who = await init(ready)
-    assert (await end(ready, who, 5)).error_code == E.INVALID_TXN_STATE
-    aborted = await end(ready, who, 5, committed=False)
-    assert (aborted.error_code, aborted.producer_id, aborted.producer_epoch) == (
-        E.NONE,
-        who.producer_id,
-        who.producer_epoch + 1,
-    )
-
-
-async def test_transactions_are_listed(ready: Wire) -> None:
-    for name in ("id", "orders-1", "orders-2"):
-        await init(ready, name=name)
-    who = await init(ready)
-    await add(ready, who, t=[0])
-
-    async def listed(version: int = 2, states: list[str] | None = None, **filters: Any) -> list[str]:
-        request = ListTransactionsRequest(
-            state_filters=states or [], producer_id_filters=filters.pop("ids", []), **filters
-        )
-        answer = await ready.ask(request, version, ListTransactionsResponse)
-        assert answer.error_code == E.NONE
-        return sorted(each.transactional_id for each in answer.transaction_states)
-
-    assert await listed() == ["id", "orders-1", "orders-2"]
-    assert await listed(states=["Ongoing", "Bewildered"]) == ["id"]
-    assert await listed(states=["Bewildered"]) == []
-    assert await listed(ids=[who.producer_id]) == ["id"]
-    assert await listed(duration_filter=3_600_000) == ["orders-1", "orders-2"], "they have no start, as in Kafka"
-    assert await listed(transactional_id_pattern="orders-.") == ["orders-1", "orders-2"]
-    assert await listed(transactional_id_pattern="") == ["id", "orders-1", "orders-2"]
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-async def test_filters_that_are_not_known(wire: Wire, version: int) -> None:
-    request = ListTransactionsRequest(state_filters=["Ongoing", "Bewildered"], producer_id_filters=[])
-    answer = await wire.ask(request, version, ListTransactionsResponse)
-    assert (answer.error_code, answer.unknown_state_filters) == (E.NONE, ["Bewildered"])
-
-
-async def test_a_pattern_that_is_none(wire: Wire) -> None:
-    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern="(")
-    assert (await wire.ask(request, 2, ListTransactionsResponse)).error_code == E.INVALID_REGULAR_EXPRESSION
-
-
 @pytest.mark.parametrize(
     ("pattern", "error"),
     [
@@ -297,13 +162,6 @@ async def test_a_pattern_has_the_syntax_of_re2(ready: Wire) -> None:
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
         answer = await ready.ask(request, 2, ListTransactionsResponse)
         assert sorted(each.transactional_id for each in answer.transaction_states) == names
-
-
-async def test_ids_that_do_not_exist(ready: Wire) -> None:
-    await init(ready)
-    one, other = await described(ready, "other", "")
-    assert (one.error_code, other.error_code) == (E.TRANSACTIONAL_ID_NOT_FOUND, E.INVALID_REQUEST)
-    assert (one.topics, one.transaction_state) == ([], "")
 
 
 @pytest.mark.parametrize("version", [0, 4])

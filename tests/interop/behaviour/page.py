@@ -22,7 +22,7 @@ HEAD: Final = """\
 
 Barnabas is compared with Apache Kafka {version} in {scenarios} scenarios. A scenario sends requests over raw
 connections and compares the responses field by field. Kafka's responses are stored beside the scenarios, so that
-`make test-all` compares with them, and `make test` in every fourth scenario. `make interop` also runs the scenarios
+`make test-all` compares with them, and `make test` with one version of each. `make interop` also runs the scenarios
 against Apache Kafka itself and checks that the stored responses are still right. An undeclared difference fails a test,
 and so does a declaration without a difference.
 
