@@ -17,6 +17,7 @@ from tests.client.fake_broker import FakeBroker, brokers
 from tests.client.real_broker import empty, running_broker
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka
+from tests.world.broker import ScriptedBroker, running
 
 REAL: Final = ["barnabas", pytest.param("apache_kafka", marks=pytest.mark.kafka)]
 
@@ -24,6 +25,13 @@ REAL: Final = ["barnabas", pytest.param("apache_kafka", marks=pytest.mark.kafka)
 @pytest.fixture
 async def broker() -> AsyncIterator[FakeBroker]:
     async with brokers() as (one,):
+        yield one
+
+
+@pytest.fixture
+async def real(quiet: None) -> AsyncIterator[ScriptedBroker]:
+    """A broker in the test's own event loop."""
+    async with running() as one:
         yield one
 
 

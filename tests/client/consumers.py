@@ -5,12 +5,12 @@ from typing import Any
 
 from barnabas_client import Consumer, TopicPartition
 from tests.client.fake_broker import FakeBroker
-from tests.world.programs import Machine
+from tests.world.broker import ScriptedBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consumer(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def consumer(broker: FakeBroker | ScriptedBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A consumer without a group, unless `settings` name one."""
     given: dict[str, Any] = {
         "auto_offset_reset": "earliest",
@@ -23,7 +23,7 @@ def consumer(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Con
     return Consumer(*topics, bootstrap_servers=broker.address, **given)
 
 
-def member(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def member(broker: FakeBroker | ScriptedBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A member of group "g"."""
     given = {"group_id": "g", "heartbeat_interval_ms": 5, "session_timeout_ms": 6_000, **settings}
     return consumer(broker, *topics, **given)
@@ -34,7 +34,7 @@ async def values(reader: Consumer, count: int) -> list[Any]:
     return [(await reader.getone()).value for _ in range(count)]
 
 
-async def stored(broker: Machine, tp: TopicPartition = T0) -> tuple[int, str] | None:
+async def stored(broker: ScriptedBroker, tp: TopicPartition = T0) -> tuple[int, str] | None:
     """The offset and the metadata that group "g" has committed."""
     async with consumer(broker, group_id="g") as reader:
         reader.assign([tp])
@@ -42,7 +42,7 @@ async def stored(broker: Machine, tp: TopicPartition = T0) -> tuple[int, str] | 
         return None if found is None else (found.offset, found.metadata)
 
 
-async def until_stored(broker: Machine, offset: int) -> None:
+async def until_stored(broker: ScriptedBroker, offset: int) -> None:
     """Wait until group "g" has committed an offset."""
     async with asyncio.timeout(60):
         while await stored(broker) != (offset, ""):

@@ -7,7 +7,7 @@ kept in `requests`.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final, TypeVar, cast
@@ -73,10 +73,10 @@ from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest,
 from barnabas_protocol.records import build_batch, read_header
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Response
-from tests.client.fake_answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
 from tests.client.fake_coordinator import FakeCoordinator
 from tests.client.fake_log import Partition
 from tests.client.fake_transactions import FakeTransactions
+from tests.world.answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
 
 Q = TypeVar("Q", bound=Request)
 
@@ -523,22 +523,6 @@ class FakeBroker(FakeCoordinator):
                 DescribeClusterBroker(broker_id=node, host=HOST, port=peer.port) for node, peer in self.peers.items()
             ],
         )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Let everything else run until something is so, but not for ever."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def look() -> None:
-        if true():
-            waiter.set_result(None)
-        elif not waiter.cancelled():
-            loop.call_later(0.001, look)  # A simulated loop lets time pass only when there is nothing to do.
-
-    look()
-    async with asyncio.timeout(60):
-        await waiter
 
 
 @asynccontextmanager

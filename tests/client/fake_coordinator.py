@@ -21,7 +21,7 @@ from barnabas_protocol.messages.offset_fetch import (
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import refuse_join
+from tests.world.answers import refuse_join
 
 
 class FakeCoordinator:

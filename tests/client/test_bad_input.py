@@ -14,8 +14,8 @@ from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member
-from tests.client.fake_answers import Answer, Raw
 from tests.client.fake_broker import HOST, FakeBroker
+from tests.world.answers import Answer, Raw
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

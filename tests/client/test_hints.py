@@ -9,9 +9,9 @@ import pytest
 
 from barnabas_client import Admin, Consumer, Producer, sync
 from tests.client.consumers import consumer, member
-from tests.client.fake_broker import FakeBroker, until
 from tests.client.producers import producer
-from tests.world.programs import Machine, simulated
+from tests.world.broker import until
+from tests.world.programs import Machine, Simulation, simulated
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_loop_without_async() -> None:
 
 
 @pytest.mark.parametrize("make", [consumer, member])
-async def test_a_topic_that_does_not_exist(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture, make: Callable[..., Consumer]
-) -> None:
-    caplog.set_level(logging.INFO, "barnabas_client")
-    broker.create("t")
+@simulated
+async def test_a_topic_that_does_not_exist(simulation: Simulation, make: Callable[..., Consumer]) -> None:
+    logging.getLogger("barnabas_client").setLevel(logging.INFO)
+    broker = await simulation.machine(auto_create_topics_enable="false")
+    await broker.create("t")
 
     def said() -> list[str]:
-        return [record.message for record in caplog.records if "does not exist yet" in record.message]
+        return [line for line in simulation.logged if "does not exist yet" in line]
 
     async with make(broker, "t", "nothing") as reader:
         await until(lambda: bool(said()))

@@ -33,7 +33,7 @@ from barnabas_client.errors import (
 )
 from barnabas_client.network.connection import Connection
 from barnabas_client.producer.partitioner import positive_hash
-from tests.client.fake_broker import until
+from tests.world.broker import until
 
 pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
 

@@ -13,10 +13,11 @@ from barnabas_client import Admin, Consumer, ConsumerRecord, Producer, ShareCons
 from barnabas_client.errors import IllegalStateError, KafkaError, ProducerClosedError
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, member
-from tests.client.fake_answers import silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.client.fake_broker import FakeBroker
 from tests.client.producers import producer
 from tests.stopwatch import stopwatch
+from tests.world.answers import silence
+from tests.world.broker import until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

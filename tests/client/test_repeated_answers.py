@@ -79,7 +79,10 @@ from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member
-from tests.client.fake_answers import (
+from tests.client.fake_broker import HOST, FakeBroker, brokers
+from tests.client.producers import producer
+from tests.sampling import slow_but_each
+from tests.world.answers import (
     Action,
     Answer,
     commit_refused,
@@ -90,9 +93,6 @@ from tests.client.fake_answers import (
     join_refused,
     produce_refused,
 )
-from tests.client.fake_broker import HOST, FakeBroker, brokers
-from tests.client.producers import producer
-from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.broad
 

@@ -27,8 +27,9 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.sim import bugs
 from tests.witnesses import named
+from tests.world.broker import DATA
 from tests.world.loop import Life
-from tests.world.programs import DATA, Machine, Simulation
+from tests.world.programs import Machine, Simulation
 from tests.world.writer import Writer
 
 GROUP: Final = "g"

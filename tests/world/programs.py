@@ -3,39 +3,30 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.dispatch import Dispatch
-from barnabas_broker.handlers.produce import Produce
-from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.server.connection import Dispatcher
-from barnabas_broker.storage import TopicPartition
-from barnabas_broker.storage.slices import joined
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Rules
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
-from barnabas_protocol.hot.produce import ProduceHead
-from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas_protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
+from barnabas_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
 )
-from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches, read_header
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.wire import Buffer
 from tests.sim_cluster.etcd import Etcd
+from tests.world.broker import ScriptedBroker, until
 from tests.world.loop import LIFE, Life
 from tests.world.network import Network
-from tests.world.script import Script
-from tests.world.seams import EPOCH, seams
+from tests.world.seams import seams
 from tests.world.world import World
 
 T = TypeVar("T")
@@ -45,16 +36,6 @@ START: Final = 1000.0
 _ETCD: Final = "etcd://etcd:2379/world"
 #: Seconds of virtual time that a test may take.
 PATIENCE: Final = 3600.0
-#: The data directory of each broker, on the disk of its machine.
-DATA: Final = Path("/data")
-_KEYS: Final = {
-    "auto.create.topics.enable": "true",
-    "event.loop.watchdog.ms": "0",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-}
 
 
 class _Seen(RequestLog):
@@ -77,16 +58,17 @@ class _Seen(RequestLog):
 class _Lines(logging.Handler):
     """Adds what is logged to the history."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "Simulation") -> None:
         super().__init__()
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        life = LIFE.get()
-        self._world.note("%s %s: %s", life and life.name, record.levelname.lower(), record.getMessage())
+        life, text = LIFE.get(), record.getMessage()
+        self._world.logged.append(text)
+        self._world.note("%s %s: %s", life and life.name, record.levelname.lower(), text)
 
 
-class Machine:
+class Machine(ScriptedBroker):
     """A machine with the disk of a broker.
 
     Args:
@@ -96,117 +78,53 @@ class Machine:
 
     Attributes:
         name: its host name.
-        files: its disk.
         rules: faults of its broker's answers by API and client, with any handler.
-        script: answers that its broker does not give itself.
         seen: the requests that its broker got.
         life: the process of its broker.
-        broker: its broker.
         up: whether that runs.
     """
 
     life: Life
-    broker: BrokerServer
 
     def __init__(self, simulation: "Simulation", node_id: int, keys: dict[str, str]) -> None:
+        super().__init__({**keys, "node.id": str(node_id)})
         self.name = f"broker-{node_id}"
         self.up = False
-        self.files = MemoryFiles()
         self.rules = Rules()
-        self.script = Script()
         self.seen = _Seen(simulation, self.name)
         self._simulation = simulation
-        given = {**_KEYS, **keys, "node.id": str(node_id), "log.dir": str(DATA)}
-        self._config = Config(BROKER_KEYS, given)
 
     @property
-    def address(self) -> str:
-        """Host and port."""
-        return f"{self.name}:9092"
+    def host(self) -> str:
+        return self.name
+
+    @property
+    def port(self) -> int:
+        return 9092
 
     async def start(self) -> None:
         """Start the broker in a process of its own."""
         self._simulation.note("%s starts", self.name)
         self.life = Life(self._simulation.loop, self.name)
         self.broker = await self._simulation.run_in(
-            self.life, BrokerServer.start(self._config, self.name, wrap_dispatcher=self._wrap)
+            self.life, BrokerServer.start(self.config, self.name, wrap_dispatcher=self._wrap)
         )
         self.up = True
 
     def _wrap(self, dispatch: Dispatch) -> Dispatcher:
         return self.script.before(Tap(dispatch, self.seen, self.rules))
 
-    async def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        """Create a topic with configs like ``max_message_bytes="400"``."""
-        given = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
-        wanted = CreatableTopic(
-            name=topic, num_partitions=partitions, replication_factor=-1, assignments=[], configs=given
-        )
-        request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
-        created = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.CREATE_TOPICS, request, "test"))
-        assert created.topics[0].error_code == 0, created
-        await self.broker.hosted(topic)
+    async def create(self, topic: str, partitions: int = 1, *replicas: Sequence[int], **configs: str) -> None:
+        """As :meth:`ScriptedBroker.create`; all brokers that run have the topic."""
+        await super().create(topic, partitions, *replicas, **configs)
+        for each in self._simulation.machines.values():
+            if each.up:
+                cluster = each.broker.services.cluster
+                await until(lambda: topic in cluster.image.topics)  # noqa: B023
+                await each.broker.hosted(topic)
 
-    async def write(
-        self, topic: str, values: Iterable[bytes | None], partition: int = 0, compression: str = "none"
-    ) -> int:
-        """Append records in one batch; their base offset."""
-        batch = build_batch([(None, value, (), EPOCH * 1000) for value in values], compression=compression)
-        return await self.append(topic, batch, partition)
-
-    async def append(self, topic: str, batch: Buffer, partition: int = 0) -> int:
-        """Append a batch; its base offset."""
-        topic_id = self.broker.services.cluster.image.topics[topic].topic_id
-        request = Produce(ProduceHead(None, -1, 10_000), [(topic_id, [(partition, memoryview(batch))])])
-        done = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.PRODUCE, request, "test"))
-        (answer,) = done.responses[0].partition_responses
-        assert answer.error_code == 0, answer
-        return int(answer.base_offset)
-
-    async def delete(self, topic: str, before: int, partition: int = 0) -> None:
-        """Delete the records of a partition before an offset."""
-        one = DeleteRecordsPartition(partition_index=partition, offset=before)
-        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[one])], timeout_ms=10_000)
-        done = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.DELETE_RECORDS, request, "test"))
-        assert done.topics[0].partitions[0].error_code == 0, done
-
-    def limit(self, key: ApiKey, newest: int) -> None:
-        """Have the broker say that `newest` is its last version of an API; -1: that it does not have it."""
-        listed = self.broker.services.api_versions
-        for each in [each for each in listed if each.api_key == key]:
-            each.max_version = newest
-            if newest < 0:
-                listed.remove(each)
-
-    def batches(self, topic: str, partition: int = 0) -> list[bytes]:
-        """The batches in the log of a partition."""
-        log = self.broker.directory.logs[TopicPartition(topic, partition)]
-        found: list[bytes] = []
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:  # A read ends with its segment.
-            parts = log.read(offset, 1 << 30, log.log_end_offset, min_one=True)
-            found += (bytes(batch) for _, batch in iter_batches(joined(parts)))
-            offset = read_header(found[-1]).last_offset + 1
-        return found
-
-    def records(self, topic: str, partition: int = 0) -> list[Record]:
-        """The records in the log of a partition."""
-        return [
-            record
-            for batch in self.batches(topic, partition)
-            if not read_header(batch).is_control
-            for record in decode_records(batch)
-        ]
-
-    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """The values of the records of a partition."""
-        return [record.value for record in self.records(topic, partition)]
-
-    def markers(self, topic: str, partition: int = 0) -> list[bool]:
-        """For each transaction that has ended in a partition, whether it was committed."""
-        headers = [(read_header(batch), batch) for batch in self.batches(topic, partition)]
-        keys = [decode_records(batch)[0].key or b"" for header, batch in headers if header.is_control]
-        return [int.from_bytes(key[2:4], "big") == 1 for key in keys]
+    async def ask(self, key: ApiKey, request: Any) -> Any:
+        return await self._simulation.run_in(self.life, super().ask(key, request))
 
     async def stop(self) -> None:
         """Stop the broker."""
@@ -235,6 +153,7 @@ class Simulation(World):
         network: connects them.
         etcd: coordinates those of a cluster.
         machines: those with a broker, by name.
+        logged: the messages that brokers and programs have logged.
         clocks: seconds by which the time of day of a machine or program is wrong, by its name.
     """
 
@@ -244,6 +163,7 @@ class Simulation(World):
         self.network = Network(self)
         self.etcd = Etcd(self, self.network)
         self.machines: dict[str, Machine] = {}
+        self.logged: list[str] = []
         self.clocks: dict[str, float] = {}
 
     async def machine(self, **keys: str) -> Machine:
@@ -263,6 +183,25 @@ class Simulation(World):
         while any(len(each.broker.services.cluster.image.brokers) < count for each in machines):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         return machines
+
+    async def lead(self, topic: str, node_id: int, partition: int = 0) -> None:
+        """Make a replica the leader of its partition, and wait until all brokers that run know it."""
+        running = [each for each in self.machines.values() if each.up]
+        image = running[0].broker.services.cluster.image
+        controller = self.machines[f"broker-{image.controller_id}"]
+        replicas = sorted(image.topics[topic].partitions[partition].replicas, key=lambda node: node != node_id)
+        moved = ReassignableTopic(
+            name=topic, partitions=[ReassignablePartition(partition_index=partition, replicas=replicas)]
+        )
+        wanted = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[moved])
+        await controller.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, wanted)
+        elected = [TopicPartitions(topic=topic, partitions=[partition])]
+        await controller.ask(
+            ApiKey.ELECT_LEADERS, ElectLeadersRequest(election_type=0, topic_partitions=elected, timeout_ms=10_000)
+        )
+        for each in running:
+            cluster = each.broker.services.cluster
+            await until(lambda: cluster.image.topics[topic].partitions[partition].leader == node_id)  # noqa: B023
 
     def _machine(self, keys: dict[str, str]) -> Machine:
         machine = Machine(self, len(self.machines), {key.replace("_", "."): value for key, value in keys.items()})

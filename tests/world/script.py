@@ -9,7 +9,7 @@ from barnabas_protocol.codec import decode_request, decode_request_header, encod
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
-from tests.client.fake_answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
+from tests.world.answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
 
 Q = TypeVar("Q", bound=Request)
 
@@ -54,7 +54,12 @@ class Script:
             self._frames.append((key, bytes(frame)))
             actions = self._once[key]
             action = actions.popleft() if actions else self._always.get(key)
-            answer = None if action is None else action(_decoded(api(key).request, frame))
+            try:
+                answer = None if action is None else action(_decoded(api(key).request, frame))
+            except Exception as error:  # The broker would report it as its own.
+                loop = asyncio.get_running_loop()
+                loop.call_exception_handler({"message": "a mistake of a test", "exception": error})
+                raise
             if answer is None:
                 return dispatch(peer, frame)
             if isinstance(answer, NoAnswer):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from unittest.mock import patch
 
 from barnabas_broker import stores
@@ -28,13 +28,11 @@ from barnabas_client.membership import membership
 from barnabas_client.membership.thread import MemberThread, MemberThreadOwner
 from barnabas_client.network import retries
 from tests.sim_cluster.etcd import Etcd, SimKv
+from tests.world.broker import EPOCH
 from tests.world.disk import Background
 from tests.world.loop import LIFE, Life, VirtualLoop
 from tests.world.network import Listener, Network
 from tests.world.world import World
-
-#: The time of day at the time 0 of a world.
-EPOCH: Final = 1_700_000_000
 
 
 def _life() -> Life:

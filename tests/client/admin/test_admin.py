@@ -41,8 +41,8 @@ from barnabas_protocol.messages.list_offsets import (
 )
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Action, Answer, drop, lose
 from tests.client.fake_broker import FakeBroker
+from tests.world.answers import Action, Answer, drop, lose
 
 Pair = tuple[FakeBroker, FakeBroker]
 

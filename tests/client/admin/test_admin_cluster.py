@@ -11,9 +11,9 @@ from barnabas_protocol.messages.alter_partition_reassignments import AlterPartit
 from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
 from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_protocol.registry import ApiKey
-from tests.client.fake_answers import drop
 from tests.client.fake_broker import brokers
 from tests.client.fake_cluster import SIZE, FakeCluster
+from tests.world.answers import drop
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 

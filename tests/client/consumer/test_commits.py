@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_client import Consumer, OffsetAndMetadata, TopicPartition
+from barnabas_client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from barnabas_client.errors import (
     CommitFailedError,
     IllegalOperationError,
@@ -22,17 +22,18 @@ from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client import consumers
 from tests.client.consumers import T0, T1, stored, values
-from tests.client.fake_answers import commit_refused, drop, silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.world.answers import commit_refused, drop, silence
+from tests.world.broker import ScriptedBroker, until
 from tests.world.programs import Machine, Simulation, simulated
 
 Reported = list[tuple[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]]
 
 
-def member(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consumer:
+def member(broker: ScriptedBroker, *topics: str, **settings: Any) -> Consumer:
     given = {"enable_auto_commit": False, "heartbeat_interval_ms": 20, **settings}
     return consumers.member(broker, *topics, **given)
 
@@ -270,11 +271,11 @@ async def test_seek_to_committed(broker: Machine) -> None:
 
 
 @pytest.mark.usefixtures("no_complaints")
-async def test_a_wakeup_is_never_lost(broker: FakeBroker) -> None:
+async def test_a_wakeup_is_never_lost(real: ScriptedBroker) -> None:
     """From threads, at any moment of polls that find records and of polls that wait."""
-    broker.create("t")
-    broker.write("t", [b"x"] * 1_000)
-    async with member(broker, "t", max_poll_records=1) as reader:
+    await real.create("t")
+    await real.write("t", [b"x"] * 1_000)
+    async with member(real, "t", max_poll_records=1) as reader:
         for _ in range(50):
             thread = threading.Thread(target=reader.wakeup)
             thread.start()
@@ -325,20 +326,28 @@ async def test_offsets_are_named_by_topic_name_while_an_id_is_not_known(broker: 
     assert 9 in broker.script.versions(ApiKey.OFFSET_FETCH)
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_a_topic_id_that_has_changed_is_requested_again(broker: FakeBroker) -> None:
+@simulated
+async def test_a_topic_id_that_has_changed_is_requested_again(broker: Machine) -> None:
     """Offsets of the topic before are not committed for the new one, whose records they would skip."""
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
-    async with member(broker, "t", metadata_max_age_ms=3_600_000) as reader:
-        await values(reader, 2)
-        broker.topic_ids["t"] = b"another id".ljust(16)
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
+    broker.script.always(ApiKey.FETCH, silence)  # which would notice it first
+    async with (
+        Admin(bootstrap_servers=broker.address) as admin,
+        member(broker, "t", metadata_max_age_ms=3_600_000) as reader,
+    ):
+        assert await reader.position(T0) == 0
+        await admin.delete_topics(["t"])
+        await broker.create("t")
         with pytest.raises(CommitFailedError, match="topic 't' was deleted and created again"):
             await reader.commit({T0: 2})
-        assert ("g", "t", 0) not in broker.committed
+        assert await reader.committed(T0) is None
         await reader.commit({T0: 1})
-        assert broker.committed["g", "t", 0][0] == 1
-        broker.topic_ids["t"] = b"a third id".ljust(16)
         assert await reader.committed(T0) == 1
-    for asked in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH):
-        assert {version for key, version, _ in broker.requests if key is asked} == {10}
+        await admin.delete_topics(["t"])
+        await broker.create("t")
+        asked = len(broker.script.asked(OffsetFetchRequest))
+        assert await reader.committed(T0) is None
+        assert len(broker.script.asked(OffsetFetchRequest)) > asked + 1
+    for key in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH):
+        assert broker.script.versions(key) == {10}

@@ -27,7 +27,7 @@ from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, consumer, values
-from tests.client.fake_broker import FakeBroker, until
+from tests.world.broker import ScriptedBroker, until
 from tests.world.programs import Machine, Simulation, simulated
 
 # Reading.
@@ -136,14 +136,14 @@ async def test_older_and_newer_fetches(broker: Machine, newest: int) -> None:
     assert broker.script.versions(ApiKey.FETCH) == {newest}
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_topics_without_ids_are_fetched_by_name(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.topic_ids["t"] = bytes(16)
-    broker.write("t", [b"a"])
+@simulated
+async def test_topics_without_ids_are_fetched_by_name(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.limit(ApiKey.METADATA, 9)  # the last version without ids
     async with consumer(broker, "t") as reader:
         assert await values(reader, 1) == [b"a"]
-    assert {version for key, version, _ in broker.requests if key is ApiKey.FETCH} == {12}
+    assert broker.script.versions(ApiKey.FETCH) == {12}
 
 
 @simulated
@@ -200,14 +200,13 @@ async def test_a_deserialization_error_is_raised_until_a_seek(broker: Machine) -
         assert await values(reader, 1) == [3]
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_a_corrupt_batch_is_raised_until_a_seek(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"good"])
-    damaged = build_batch([(None, b"bad", (), 0)])
-    damaged[-3] ^= 1
-    broker.append("t", damaged)
-    broker.write("t", [b"after"])
+@simulated
+async def test_a_corrupt_batch_is_raised_until_a_seek(broker: Machine) -> None:
+    await broker.create("t")
+    for value in (b"good", b"bad", b"after"):
+        await broker.write("t", [value])
+    (content,) = [node.seen for node in broker.files._names.values() if node is not None and b"bad" in node.seen]
+    content[content.index(b"bad")] ^= 1
     async with consumer(broker, "t") as reader:
         assert await values(reader, 1) == [b"good"]
         for _ in range(2):
@@ -401,9 +400,9 @@ async def test_fetching_ahead_is_bounded(broker: Machine) -> None:
 
 
 @pytest.mark.usefixtures("no_complaints")
-async def test_wakeup_from_a_thread_ends_a_poll_once(broker: FakeBroker) -> None:
-    broker.create("t")
-    async with consumer(broker, "t") as reader:
+async def test_wakeup_from_a_thread_ends_a_poll_once(real: ScriptedBroker) -> None:
+    await real.create("t")
+    async with consumer(real, "t") as reader:
         waiting = asyncio.ensure_future(reader.getone())
         await asyncio.sleep(0)
         thread = threading.Thread(target=reader.wakeup)

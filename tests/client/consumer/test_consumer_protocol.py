@@ -16,8 +16,8 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, consumer, stored, values
-from tests.client.fake_answers import Answer, commit_refused, group_heartbeat_refused, lose
-from tests.client.fake_broker import until
+from tests.world.answers import Answer, commit_refused, group_heartbeat_refused, lose
+from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
 

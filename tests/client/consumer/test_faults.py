@@ -23,9 +23,8 @@ from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, T1, consumer, values
-from tests.client.fake_answers import Answer, drop, fetch_refused, silence
-from tests.client.fake_broker import FakeBroker
-from tests.world.programs import Machine, simulated
+from tests.world.answers import Answer, drop, fetch_refused, silence
+from tests.world.programs import Machine, Simulation, simulated
 
 # What is refused.
 
@@ -130,15 +129,16 @@ async def test_an_authorization_error_of_a_fetch_is_raised(broker: Machine) -> N
         assert await values(reader, 1) == [b"a"]  # it may have been granted
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_connections_break(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_connections_break(simulation: Simulation) -> None:
+    broker = await simulation.machine()
+    await broker.create("t")
     async with consumer(broker, "t") as reader:
         for round_ in range(5):
-            broker.write("t", [b"%d" % round_])
-            broker.once(ApiKey.FETCH, drop)
+            await broker.write("t", [b"%d" % round_])
+            broker.script.once(ApiKey.FETCH, drop)
             assert await values(reader, 1) == [b"%d" % round_]
-            broker.sever()
+            simulation.network.refuse(broker.life, 0.01)
 
 
 @simulated
@@ -154,21 +154,23 @@ async def test_the_broker_restarts(broker: Machine) -> None:
         assert await values(reader, 1) == [b"b"]
 
 
-async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
-    one.write("t", [b"a"])
+@simulated
+async def test_the_leader_moves(simulation: Simulation) -> None:
+    one, other = await simulation.cluster(2)
+    await one.create("t", 1, [0, 1])
+    await one.write("t", [b"a"])
     async with consumer(one, "t") as reader:
         assert await values(reader, 1) == [b"a"]
-        one.topics["t"][0].leader = 1
-        other.write("t", [b"b"])
+        await simulation.lead("t", 1)
+        await other.write("t", [b"b"])
         assert await values(reader, 1) == [b"b"]
-    assert other.asked(FetchRequest)
 
 
-async def test_an_error_with_the_new_leader_saves_a_metadata_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
+@simulated
+async def test_an_error_with_the_new_leader_saves_a_metadata_request(simulation: Simulation) -> None:
+    """As Apache Kafka answers (KIP-951)."""
+    one, other = await simulation.cluster(2)
+    await one.create("t", 1, [0, 1])
 
     def moved(request: Request) -> Answer:
         assert isinstance(request, FetchRequest)
@@ -177,30 +179,31 @@ async def test_an_error_with_the_new_leader_saves_a_metadata_request(pair: tuple
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             high_watermark=-1,
             records=b"",
-            current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+            current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=1),
         )
-        topic_id = request.topics[0].topic_id
-        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])])
+        topics = [FetchableTopicResponse(topic_id=topic.topic_id, partitions=[data]) for topic in request.topics]
+        return FetchResponse(responses=topics)
 
     async with consumer(one, "t") as reader:
         assert await reader.position(T0) == 0
-        one.topics["t"][0].leader, one.topics["t"][0].leader_epoch = 1, 9
-        one.always(ApiKey.FETCH, moved)
-        one.always(ApiKey.METADATA, silence)
-        other.always(ApiKey.METADATA, silence)
-        other.write("t", [b"a"])
+        await simulation.lead("t", 1)
+        one.script.always(ApiKey.FETCH, moved)
+        for broker in (one, other):
+            broker.script.always(ApiKey.METADATA, silence)
+        await other.write("t", [b"a"])
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_two_leaders_are_fetched_from_at_once(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t", 2)
-    one.topics["t"][1].leader = 1
-    one.write("t", [b"0"], 0)
-    other.write("t", [b"1"], 1)
+@simulated
+async def test_two_leaders_are_fetched_from_at_once(simulation: Simulation) -> None:
+    one, other = await simulation.cluster(2)
+    await one.create("t", 2, [0], [1])
+    await one.write("t", [b"0"], 0)
+    await other.write("t", [b"1"], 1)
     async with consumer(one, "t") as reader:
         assert sorted(await values(reader, 2)) == [b"0", b"1"]
-    assert {tp.partition for request in other.asked(FetchRequest) for tp in request.topics[0].partitions} == {1}
+    asked = other.script.asked(FetchRequest)
+    assert {one.partition for request in asked for topic in request.topics for one in topic.partitions} == {1}
 
 
 @simulated

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_client import ConsumerRebalanceListener, TopicPartition
+from barnabas_client import Admin, ConsumerRebalanceListener, TopicPartition
 from barnabas_client.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -25,8 +25,8 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, member, stored, until_stored, values
-from tests.client.fake_answers import commit_refused, drop, heartbeat_refused, join_refused, silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.world.answers import commit_refused, drop, heartbeat_refused, join_refused, silence
+from tests.world.broker import until
 from tests.world.programs import Machine, Simulation, simulated
 
 
@@ -112,12 +112,13 @@ async def test_topics_created_while_a_member_runs(simulation: Simulation) -> Non
         assert (await waiting).value == b"a"
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_added_partitions(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_added_partitions(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t") as reader:
-        broker.create("t", 2)
-        broker.write("t", [b"b"], 1)
+        async with Admin(bootstrap_servers=broker.address) as admin:
+            await admin.create_partitions({"t": 2})
+        await broker.write("t", [b"b"], 1)
         reader._running().network.want_refresh(urgent=True)
         assert await values(reader, 1) == [b"b"]
         assert reader.assignment() == {T0, T1}

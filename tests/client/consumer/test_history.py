@@ -13,8 +13,9 @@ from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, values
-from tests.client.fake_answers import drop, fetch_refused
-from tests.client.fake_broker import FakeBroker, until
+from tests.client.fake_broker import FakeBroker
+from tests.world.answers import drop, fetch_refused
+from tests.world.broker import until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

@@ -15,8 +15,8 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import member, stored
-from tests.client.fake_answers import commit_refused, held
-from tests.client.fake_broker import until
+from tests.world.answers import commit_refused, held
+from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
 

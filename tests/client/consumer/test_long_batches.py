@@ -3,13 +3,10 @@
 import asyncio
 import tracemalloc
 
-import pytest
-
 from barnabas_protocol.records import build_batch
 from tests.client.consumers import T0, consumer
-from tests.client.fake_broker import FakeBroker
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
+from tests.world.broker import ScriptedBroker
+from tests.world.programs import Machine, simulated
 
 COUNT = 60_000
 
@@ -18,9 +15,10 @@ def nulls() -> bytearray:
     return build_batch([(None, None, (), 1_700_000_000_000)] * COUNT, compression="gzip")
 
 
-async def test_memory_is_bounded_in_records(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.append("t", nulls())
+@simulated
+async def test_memory_is_bounded_in_records(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.append("t", nulls())
     async with consumer(broker, "t") as reader:
         tracemalloc.start()
         seen = 0
@@ -36,10 +34,10 @@ async def test_memory_is_bounded_in_records(broker: FakeBroker) -> None:
     assert peak < 4 * 1024 * 1024, "60,000 records take 14 MB"
 
 
-async def test_other_tasks_run_while_records_are_skipped(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.append("t", nulls())
-    async with consumer(broker) as reader:
+async def test_other_tasks_run_while_records_are_skipped(real: ScriptedBroker) -> None:
+    await real.create("t")
+    await real.append("t", nulls())
+    async with consumer(real) as reader:
         reader.assign([T0])
         reader.seek(T0, COUNT - 1)
         turns = 0

@@ -10,8 +10,8 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, member
-from tests.client.fake_answers import Action, Drop, silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.world.answers import Action, Drop, silence
+from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
 
@@ -65,8 +65,8 @@ async def test_a_failed_start_stops_the_consumer() -> None:
         await reader.getone()
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_a_consumer_that_was_never_stopped_causes_a_warning(broker: FakeBroker) -> None:
+@simulated
+async def test_a_consumer_that_was_never_stopped_causes_a_warning(broker: Machine) -> None:
     reader = consumer(broker, "t")
     await reader.start()
     session = reader._running()

@@ -17,8 +17,8 @@ from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from barnabas_client.errors import CommitFailedError, KafkaError
 from barnabas_client.lifecycle import State
-from tests.client.fake_broker import until
 from tests.stopwatch import stopwatch
+from tests.world.broker import until
 
 pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
 

@@ -16,8 +16,8 @@ from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Action, Answer, Raw, drop, silence
 from tests.client.fake_broker import HOST, FakeBroker
+from tests.world.answers import Action, Answer, Raw, drop, silence
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

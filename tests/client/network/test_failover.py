@@ -19,8 +19,9 @@ from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, consumer, values
-from tests.client.fake_answers import drop, silence
-from tests.client.fake_broker import HOST, FakeBroker, until
+from tests.client.fake_broker import HOST, FakeBroker
+from tests.world.answers import drop, silence
+from tests.world.broker import until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

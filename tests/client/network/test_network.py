@@ -14,8 +14,8 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Answer, drop, silence
 from tests.client.fake_broker import HOST, FakeBroker
+from tests.world.answers import Answer, drop, silence
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

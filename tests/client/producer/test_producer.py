@@ -32,9 +32,9 @@ from barnabas_protocol.messages.produce import (
     ProduceRequest,
 )
 from barnabas_protocol.registry import ApiKey
-from tests.client.fake_answers import produce_refused, silence
-from tests.client.fake_broker import FakeBroker
 from tests.client.producers import T0, batches, numbered, producer
+from tests.world.answers import produce_refused, silence
+from tests.world.broker import until
 from tests.world.programs import Machine, Simulation, simulated
 
 # Sending.
@@ -197,9 +197,13 @@ async def test_a_custom_partitioner(broker: Machine) -> None:
     assert asked == [(b"k", (0, 1, 2, 3), (0, 1, 2, 3))]
 
 
-async def test_partitions_without_a_leader_are_left_out(broker: FakeBroker) -> None:
-    broker.create("t", 2)
-    broker.topics["t"][0].leader = -1
+@simulated
+async def test_partitions_without_a_leader_are_left_out(simulation: Simulation) -> None:
+    broker, other = await simulation.cluster(2)
+    await broker.create("t", 2, [1], [0])
+    other.kill()
+    image = broker.broker.services.cluster
+    await until(lambda: image.image.topics["t"].partitions[0].leader == -1)
     async with producer(broker) as sender:
         for _ in range(5):
             assert (await sender.send_and_wait("t", b"v")).partition == 1

@@ -30,10 +30,9 @@ from barnabas_protocol.messages.produce import (
 from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Answer, default, drop, lose, produce_refused, silence
-from tests.client.fake_broker import FakeBroker
 from tests.client.producers import batches, numbered, producer
-from tests.world.programs import Machine, simulated
+from tests.world.answers import Answer, default, drop, lose, produce_refused, silence
+from tests.world.programs import Machine, Simulation, simulated
 
 
 @pytest.mark.parametrize(
@@ -143,35 +142,34 @@ async def test_an_unknown_producer_gets_a_new_producer_id(broker: Machine, code:
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ],
 )
-@pytest.mark.usefixtures("no_complaints")
+@simulated
 async def test_what_may_be_written_keeps_its_producer_id_while_another_partition_needs_a_new_one(
-    broker: FakeBroker, code: ErrorCode
+    broker: Machine, code: ErrorCode
 ) -> None:
     """A leader appends a batch, and is replaced before the other replicas have it: its answer is an error."""
-    broker.create("t", 2)
-    refused = {0: code, 1: ErrorCode.UNKNOWN_PRODUCER_ID}
+    await broker.create("t", 2)
+    codes = {0: code, 1: ErrorCode.UNKNOWN_PRODUCER_ID}
 
-    def answer(request: Request) -> ProduceResponse:
+    def answer(request: Request) -> Answer:
         assert isinstance(request, ProduceRequest)
         (topic,) = request.topic_data
-        answers = []
-        for one in topic.partition_data:
-            error = refused.pop(one.index, ErrorCode.NONE)
-            if error is not ErrorCode.UNKNOWN_PRODUCER_ID:
-                stored = broker._produce_one("t", one.index, bytes(one.records or b""), None, 11)
-            if error is not ErrorCode.NONE:
-                stored = PartitionProduceResponse(index=one.index, error_code=error, base_offset=-1)
-            answers.append(stored)
-        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+        assert [one.index for one in topic.partition_data] == [0, 1]
+        written.append(asyncio.ensure_future(broker.append("t", bytes(topic.partition_data[0].records or b""))))
+        answers = [
+            PartitionProduceResponse(index=number, error_code=error, base_offset=-1) for number, error in codes.items()
+        ]
+        return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=answers)])
+
+    written: list[asyncio.Future[int]] = []
 
     async with producer(broker) as sender:
         for number in range(2):
             await sender.send_and_wait("t", b"a", partition=number)
-        broker.always(ApiKey.PRODUCE, answer)
+        broker.script.once(ApiKey.PRODUCE, answer)
         receipts = [await sender.send("t", b"b", partition=number) for number in range(2)]
         assert [(await receipt).offset for receipt in receipts] == [1, 1]
+        assert [await one for one in written] == [1]
     assert [broker.values("t", number) for number in range(2)] == [[b"a", b"b"]] * 2
-    assert not refused
 
 
 @simulated
@@ -232,37 +230,40 @@ async def test_the_broker_restarts(broker: Machine) -> None:
         assert (await receipt).offset == 1
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
+@simulated
+async def test_the_leader_moves(simulation: Simulation) -> None:
+    one, other = await simulation.cluster(2)
+    await one.create("t", 1, [0, 1])
     async with producer(one) as sender:
         await sender.send_and_wait("t", b"a")
-        one.topics["t"][0].leader = 1
+        await simulation.lead("t", 1)
         assert (await sender.send_and_wait("t", b"b")).offset == 1
-    assert other.asked(ProduceRequest)
+    assert other.script.asked(ProduceRequest)
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_an_error_that_names_the_new_leader_saves_a_metadata_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
+@simulated
+async def test_an_error_that_names_the_new_leader_saves_a_metadata_request(simulation: Simulation) -> None:
+    """As Apache Kafka answers (KIP-951)."""
+    one, other = await simulation.cluster(2)
+    await one.create("t", 1, [0, 1])
 
     def moved(request: Request) -> Answer:
+        assert isinstance(request, ProduceRequest)
         answer = PartitionProduceResponse(
             index=0,
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             base_offset=-1,
-            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=1),
         )
-        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+        name = request.topic_data[0].name
+        return ProduceResponse(responses=[TopicProduceResponse(name=name, partition_responses=[answer])])
 
     async with producer(one) as sender:
         await sender.send_and_wait("t", b"a")
-        one.topics["t"][0].leader = 1
-        one.once(ApiKey.PRODUCE, moved)
-        one.always(ApiKey.METADATA, silence)
-        other.always(ApiKey.METADATA, silence)
+        await simulation.lead("t", 1)
+        one.script.once(ApiKey.PRODUCE, moved)
+        for broker in (one, other):
+            broker.script.always(ApiKey.METADATA, silence)
         assert (await sender.send_and_wait("t", b"b")).offset == 1
 
 

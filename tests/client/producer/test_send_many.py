@@ -26,9 +26,9 @@ from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.records import build_batch, decode_records
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Answer, Held, drop, lose, produce_refused, silence
-from tests.client.fake_broker import until
 from tests.client.producers import T0, batches, numbered, producer
+from tests.world.answers import Answer, Held, drop, lose, produce_refused, silence
+from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
 pytestmark = pytest.mark.broad

@@ -10,8 +10,8 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Answer, drop, produce_refused
 from tests.client.producers import batches, producer
+from tests.world.answers import Answer, drop, produce_refused
 from tests.world.programs import Machine, simulated
 
 

@@ -30,10 +30,10 @@ from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member, stored, values
-from tests.client.fake_answers import Action, Answer, drop, lose, produce_refused, silence
-from tests.client.fake_broker import until
 from tests.client.producers import numbered, producer
 from tests.sampling import slow
+from tests.world.answers import Action, Answer, drop, lose, produce_refused, silence
+from tests.world.broker import until
 from tests.world.programs import Machine, Simulation, simulated
 
 _NAMES = count(1)

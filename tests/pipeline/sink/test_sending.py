@@ -7,8 +7,8 @@ from barnabas_pipeline.sink.records import SinkRecord
 from barnabas_pipeline.sink.sending import send
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
-from tests.client.fake_answers import produce_refused
 from tests.client.producers import numbered, producer
+from tests.world.answers import produce_refused
 from tests.world.programs import Machine, simulated
 
 HEADERS = (("h", b"1"),)

@@ -20,12 +20,12 @@ from barnabas_protocol.messages.list_partition_reassignments import ListPartitio
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.cli.conftest import PATIENCE, Cli
-from tests.client.fake_answers import Answer
 from tests.client.fake_broker import brokers
 from tests.client.fake_cluster import THROTTLES, FakeCluster, Moving
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.cluster.harness import eventually
 from tests.interop.kafka_server import run_tool
+from tests.world.answers import Answer
 
 ZERO, ONE, TWO = (TopicPartition("t", number) for number in range(3))
 T = ConfigResource.topic("t")

@@ -1,4 +1,4 @@
-"""Answers that a test may have the fake broker give."""
+"""Answers that a test may have a broker give."""
 
 import asyncio
 from collections.abc import Callable
