@@ -130,6 +130,7 @@ FIELDS: Final = {
     "added": "topics that the member subscribes to now and did not before, or that the expression matches now",
     "removed": "topics that it does not subscribe to, or match, any more",
     "new_topics": "those of `added` that were created within the last ten minutes",
+    "created_by": "the clients that created these, as far as they asked the group's coordinator",
     "own_topics": "topics that were created within the last ten minutes because a client of the member's client id and"
     " address used the name; of a rebalance or a target, those of all members that gained partitions",
     "regex": 'a regular expression; in `subscription_changed` only if it has changed, "" if there is none now',
@@ -889,6 +890,7 @@ class SubscriptionChanged(MemberEvent):
     regex: str | None = None
     new_topics: tuple[str, ...] | None = None
     own_topics: tuple[str, ...] | None = None
+    created_by: tuple[str, ...] | None = None
     #: The metadata of a classic member before, and now.
     old: bytes | None = _not_recorded()
     new: bytes | None = _not_recorded()
@@ -1593,15 +1595,16 @@ class TopicChanged(GroupEvent):
 
 
 @event("topic_deleted")
-class TopicDeleted(GroupEvent):
+class TopicDeleted(ByClient):
     """A topic was deleted that the group subscribes to, or has committed offsets of."""
 
     topic: str
     offsets: int
 
     def clause(self) -> Told:
+        by = f" by {self.by_client}" if self.by_client else ""
         lost = f", and {words.count(self.offsets, 'committed offset')} of the group with it" if self.offsets else ""
-        return Told(f"topic {self.topic} was deleted{lost}")
+        return Told(f"topic {self.topic} was deleted{by}{lost}")
 
 
 # Share groups

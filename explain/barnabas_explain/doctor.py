@@ -61,6 +61,8 @@ from barnabas_explain.catalog import (
     ShareWindowMoved,
     SubscriptionChanged,
     TargetAssigned,
+    TopicChanged,
+    TopicDeleted,
 )
 from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
@@ -96,6 +98,8 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.CONSUMER_PER_CALL: SICK,
     found.CONSUMERS_NOT_CLOSED: SICK,
     found.SUBSCRIBE_LOOP: SICK,
+    found.TOPICS_COME_AND_GO: SICK,
+    found.SUBSCRIBES_IN_TURN: SICK,
     found.FENCING: SICK,
     found.CLOSED_BY_BROKER: SICK,
     found.BLOCKED: SICK,
@@ -226,6 +230,8 @@ _UNDER_WAY: Final[Mapping[str, tuple[str, str]]] = {
 _STAYS_AWAY_MS: Final = 60_000
 #: The default session timeout of clients.
 _USUAL_SESSION_MS: Final = 45_000
+#: A client knows that a topic was deleted within metadata.max.age.ms, 5 minutes by default.
+_FOLLOWS_MS: Final = 310_000
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -620,16 +626,13 @@ def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     if present.state not in ("Stable", "Assigning", "Reconciling"):
         return diagnoses
     subscribed = {topic for reader in readers for topic in reader.topics}
-    missing = sorted(topic for topic in subscribed if topic not in present.topics)
-    if missing:
-        text = f"{_names(readers, set(missing))} {_verb(readers, set(missing))} to {words.listed(missing)},"
-        text += f" which {'does' if len(missing) == 1 else 'do'} not exist.{_did_you_mean(present, missing)}"
-        remedy = "Create the topic, or correct its name in the subscription."
-        diagnoses.append(Diagnosis(group, "no_topic", BROKEN, text, CERTAIN, remedy=remedy))
-    silent = sorted(topic for topic in subscribed if topic in present.empty)
+    diagnoses += _without_topic(present, subscribed, events, now_ms)
+    created = _created(present.empty, events)
+    new = {topic for each in events if now_ms - each.time <= _LATELY_MS for topic in _new_topics(each)}
+    silent = sorted(topic for topic in subscribed & present.empty if topic not in new or topic in created)
     if silent:
         text = f"{_names(readers, set(silent))} {_verb(readers, set(silent))} to {words.listed(silent)},"
-        created = _created(silent, events)
+        created = [topic for topic in created if topic in silent]
         text += f" which {'has' if len(silent) == 1 else 'have'} no record"
         if created:
             text += (
@@ -662,6 +665,38 @@ def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     elif present.state == "Stable":
         diagnoses += _each_topic_alone(present)
     return diagnoses
+
+
+def _without_topic(
+    present: Present, subscribed: Collection[str], events: Iterable[GroupEvent], now_ms: int
+) -> list[Diagnosis]:
+    """Members that subscribe to topics that do not exist, or that were deleted. Clients follow that after a while."""
+    missing = sorted(topic for topic in subscribed if topic not in present.topics)
+    deleted = {each.topic: each for each in events if isinstance(each, TopicDeleted) and each.topic in missing}
+    diagnoses: list[Diagnosis] = []
+    unknown = [topic for topic in missing if topic not in deleted]
+    if unknown:
+        text = f"{_names(present.readers, set(unknown))} {_verb(present.readers, set(unknown))} to"
+        text += f" {words.listed(unknown)}, which {'does' if len(unknown) == 1 else 'do'} not exist."
+        text += _did_you_mean(present, unknown)
+        remedy = "Create the topic, or correct its name in the subscription."
+        diagnoses.append(Diagnosis(present.group, "no_topic", BROKEN, text, CERTAIN, remedy=remedy))
+    for topic, event in list(deleted.items())[:_MOST]:
+        if now_ms - event.time <= _FOLLOWS_MS:
+            continue
+        by = f" by {event.by_client}" if event.by_client else ""
+        text = f"{_names(present.readers, {topic})} still {_verb(present.readers, {topic})} to {topic}, which was"
+        text += f" deleted{by} at {words.moment(event.time)}."
+        remedy = "Remove it from the subscription; or create it again, if it was deleted by mistake."
+        diagnoses.append(Diagnosis(present.group, "no_topic", BROKEN, text, CERTAIN, remedy=remedy))
+    return diagnoses
+
+
+def _new_topics(event: GroupEvent) -> Collection[str]:
+    """The topics that were created shortly before an event."""
+    if isinstance(event, TopicChanged):
+        return () if event.before else (event.topic,)
+    return (event.new_topics or ()) if isinstance(event, SubscriptionChanged) else ()
 
 
 def _did_you_mean(present: Present, topics: Iterable[str]) -> str:

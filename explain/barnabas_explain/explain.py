@@ -111,6 +111,8 @@ from barnabas_explain.findings import (
     RUNS_UNCOMMITTED,
     STOPPED,
     SUBSCRIBE_LOOP,
+    SUBSCRIBES_IN_TURN,
+    TOPICS_COME_AND_GO,
     Finding,
     Findings,
     colliding,
@@ -309,6 +311,8 @@ _LOOPS: Final = {
     CONSUMER_PER_CALL: "Consumer for each call",
     CONSUMERS_NOT_CLOSED: "Consumers that are not closed",
     SUBSCRIBE_LOOP: "New assignments again and again",
+    TOPICS_COME_AND_GO: "Topics that come and go",
+    SUBSCRIBES_IN_TURN: "Subscriptions in turn",
     NEW_INSTANCE: "New static members again and again",
     FENCING: "Fenced again and again",
 }
@@ -955,7 +959,6 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     head = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: "
     text, details = _in_short(head, sorted(found, key=lambda each: -each.weight))
     heaviest = max(told, key=lambda each: len(each.starts), default=None)
-    remedy: str | None
     if stops and (heaviest is None or len(heaviest.starts) <= len(stops)):
         remedy = (
             "Programs come and go. If an autoscaler starts and stops them: let it wait longer before it changes their"
@@ -963,7 +966,7 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         )
     # What is known counts for more than a guess by the number of events.
     elif heaviest is not None and 2 * len(heaviest.starts) >= max((each.weight for each in counts), default=0):
-        remedy = heaviest.finding.remedy
+        remedy = heaviest.finding.remedy or _remedy_of_counts(heaviest.starts, events)
     else:
         remedy = _remedy_of_counts(unexplained, events)
     storm = Explanation(first.time, first.generation, text, remedy, details, events=[first, last], kind=STORM)
@@ -1106,15 +1109,15 @@ def _of_counts(starts: list[RebalanceStarted], *, names_all: bool) -> list[_Stor
     return parts
 
 
-def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) -> str | None:
+def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) -> str:
     """Remedy of the most frequent cause of these rebalances of a storm, of which nothing more is known."""
-    (cause, _), *_ = Counter(start.cause for start in starts).most_common(1)
-    if cause == MemberJoined.type:
+    (cause, _), *_ = Counter((start.cause, _causer(start)) for start in starts).most_common(1)
+    if cause[0] == MemberJoined.type:
         return (
             "A member that joins again and again was restarted, lost its session, or polled too slowly: its log says"
             " which."
         )
-    if cause == SubscriptionChanged.type:
+    if cause[0] == SubscriptionChanged.type:
         changes = [event for event in events if isinstance(event, SubscriptionChanged)]
         if 2 * sum(bool(event.added) and not event.new_topics for event in changes) > len(changes):
             return (
@@ -1122,8 +1125,8 @@ def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) 
                 " time: let it subscribe to all of them at once, or with a regular expression, which the broker"
                 " resolves with group.protocol=consumer."
             )
-    worst = next((event.clause() for event in reversed(events) if event.type == cause), None)
-    return None if worst is None else worst.remedy
+    told = next((event.clause() for event in reversed(events) if event.type == cause[0]), None)
+    return (told and told.remedy) or f"Look at the log of {cause[1]}: each rebalance stops the whole group."
 
 
 def _causer(started: RebalanceStarted) -> str:

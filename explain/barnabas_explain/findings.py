@@ -35,6 +35,7 @@ from barnabas_explain.catalog import (
     LeaderRejoined,
     MemberAway,
     MemberDisconnected,
+    MemberEvent,
     MemberExpired,
     MemberJoined,
     MemberLeft,
@@ -60,7 +61,7 @@ from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, P
 from barnabas_explain.rejoins import GOES_ON
 from barnabas_explain.runs import STOPS_MS, Run, Runs
 from barnabas_explain.spelling import CLOSING
-from barnabas_explain.words import MAX_NAMED, Told, capital, count, ms, names_of, times, were
+from barnabas_explain.words import MAX_NAMED, Told, capital, count, listed, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
 #: How sure a finding is.
@@ -88,6 +89,8 @@ CONSUMERS_AT_ONCE: Final = "consumers_at_once"
 CONSUMER_PER_CALL: Final = "consumer_per_call"
 CONSUMERS_NOT_CLOSED: Final = "consumers_not_closed"
 SUBSCRIBE_LOOP: Final = "subscribe_loop"
+TOPICS_COME_AND_GO: Final = "topics_come_and_go"
+SUBSCRIBES_IN_TURN: Final = "subscribes_in_turn"
 FENCING: Final = "fencing"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
@@ -154,6 +157,12 @@ _AT_FIRST_MS: Final = 5_000
 #: So many new assignments without a reason are a loop, if one follows the other within so many milliseconds.
 _LOOP_ASKS: Final = 6
 _LOOP_ASKS_MS: Final = 60_000
+#: So many topics that are created or deleted again and again, one within so many milliseconds after the other, make a
+#: group rebalance without end.
+_COME_AND_GO: Final = 3
+_COME_AND_GO_MS: Final = 60_000
+#: A program subscribes to a topic in turn if it has added and removed it so many times each.
+_TURNS: Final = 2
 #: A program notices within so many milliseconds that another one has fenced its producer, which goes on for longer.
 _FENCED_MS: Final = 15_000
 _OUTLIVES_MS: Final = 1_000
@@ -304,6 +313,8 @@ class Findings:
     def clause(self, event: GroupEvent) -> Told | None:
         """Why a rebalance or an epoch began, as :meth:`.GroupEvent.clause`: the finding, if there is one."""
         finding = self.of_departures.get(id(event))
+        if finding is not None and isinstance(event, SubscriptionChanged):
+            return Told(event.clause().text, finding.remedy)
         if finding is not None:
             return Told(finding.text, finding.remedy)
         if isinstance(event, TopicChanged) and id(event) in self.recreated:
@@ -511,6 +522,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         elif isinstance(event, TopicChanged) and not event.before and event.topic in deleted:
             findings.recreated[id(event)] = event.time - deleted.pop(event.topic)
     _find_new_assignments(events, findings)
+    _find_topics_that_come_and_go(events, findings)
+    _find_turns(events, findings)
     return findings
 
 
@@ -556,6 +569,102 @@ def _of_subscribe_loop(asks: Sequence[LeaderRejoined]) -> Finding:
     text += " without a change of a topic"
     remedy = "Call subscribe() once, before the loop: each further call of the leader makes the whole group rebalance."
     return Finding(SUBSCRIBE_LOOP, last.member, text, remedy)
+
+
+class _TopicChanges(NamedTuple):
+    """Topics that were created and deleted soon after each other, and the events in which members followed them."""
+
+    created: dict[str, None]
+    deleted: dict[str, None]
+    by: dict[str, None]
+    events: list[MemberEvent]
+
+
+def _find_topics_that_come_and_go(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Find topics that are created and deleted again and again, so that a pattern of the members matches others."""
+    found: list[_TopicChanges] = []
+    deleted: dict[str, TopicDeleted] = {}
+    for event in events:
+        if isinstance(event, TopicDeleted):
+            deleted[event.topic] = event
+        if not isinstance(event, SubscriptionChanged | LeaderRejoined) or id(event) in findings.of_departures:
+            continue
+        follows = (
+            _follows_topics(event, deleted)
+            if isinstance(event, SubscriptionChanged)
+            else id(event) in findings.follows_topic
+        )
+        if not follows:
+            continue
+        if not found or event.time - found[-1].events[-1].time > _COME_AND_GO_MS:
+            found.append(_TopicChanges({}, {}, {}, []))
+        changes = found[-1]
+        changes.events.append(event)
+        if isinstance(event, SubscriptionChanged):
+            gone = [deleted[topic] for topic in event.removed or ()]
+            makers = [Member(None, each.client_id, each.host).common_name for each in gone if each.client_id]
+            changes.created.update(dict.fromkeys(event.new_topics or ()))
+            changes.deleted.update(dict.fromkeys(event.removed or ()))
+            changes.by.update(dict.fromkeys((*(event.created_by or ()), *makers)))
+    for changes in found:
+        if len(changes.created) + len(changes.deleted) >= _COME_AND_GO:
+            finding = _of_topics(changes)
+            findings.of_departures.update((id(event), finding) for event in changes.events)
+
+
+def _follows_topics(event: SubscriptionChanged, deleted: Container[str]) -> bool:
+    """Whether a member subscribes to topics that are new, and to others not any more because they were deleted."""
+    added, removed = event.added or (), event.removed or ()
+    is_new = set(added) <= set(event.new_topics or ())
+    return bool(added or removed) and is_new and all(topic in deleted for topic in removed)
+
+
+def _of_topics(changes: _TopicChanges) -> Finding:
+    first, last = changes.events[0], changes.events[-1]
+    done = {"created": len(changes.created), "deleted": len(changes.deleted)}
+    done = {verb: number for verb, number in done.items() if number}
+    by = f" by {listed(list(changes.by))}" if changes.by else ""
+    brief = f"topics that match the pattern of its members were {' and '.join(done)} again and again"
+    often = (
+        f"{' and '.join(f'{number} {verb}' for verb, number in done.items())} within {ms(last.time - first.time)}{by}"
+    )
+    names = names_of(dict.fromkeys(event.member for event in changes.events))
+    text = f"{brief}: {often}, and each time {names} changed what they subscribe to"
+    remedy = (
+        "Create and delete topics less often, or several at once; or use one topic with a key in place of a topic for"
+        " each; or subscribe to a fixed list. With a longer metadata.max.age.ms (librdkafka:"
+        " topic.metadata.refresh.interval.ms) members take several changes together."
+    )
+    return Finding(TOPICS_COME_AND_GO, last.member, text, remedy, PROBABLE, brief=f"{brief} ({often})")
+
+
+def _find_turns(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Find members that subscribe to a topic and drop it again, in turn."""
+    of_members: dict[str, list[SubscriptionChanged]] = {}
+    for event in events:
+        if isinstance(event, SubscriptionChanged) and id(event) not in findings.of_departures:
+            of_members.setdefault(event.member.common_name, []).append(event)
+    for changes in of_members.values():
+        added = Counter(topic for event in changes for topic in event.added or ())
+        removed = Counter(topic for event in changes for topic in event.removed or ())
+        in_turn = sorted(topic for topic in added if min(added[topic], removed[topic]) >= _TURNS)
+        about = [event for event in changes if not {*(event.added or ()), *(event.removed or ())}.isdisjoint(in_turn)]
+        if about:
+            finding = _of_turns(about, in_turn)
+            findings.of_departures.update((id(event), finding) for event in about)
+
+
+def _of_turns(changes: Sequence[SubscriptionChanged], topics: Sequence[str]) -> Finding:
+    last = changes[-1]
+    name = last.member.common_name
+    brief = f"{name} subscribes to {listed(topics)} and drops {'it' if len(topics) == 1 else 'them'}, again and again"
+    text = f"{brief}: it changed its subscription {times(len(changes))} within {ms(last.time - changes[0].time)}"
+    remedy = (
+        f"Look what makes {name} subscribe differently: a setting that is switched, or two configurations that differ."
+        " Subscribe once to all topics that it reads, and pause() the partitions of a topic that it must not read for a"
+        " while: each subscribe() with other topics makes the whole group rebalance."
+    )
+    return Finding(SUBSCRIBES_IN_TURN, last.member, text, remedy, CERTAIN, brief=brief)
 
 
 def _successor(event: Seen, statics: Mapping[str, MemberJoined]) -> MemberJoined | None:

@@ -34,6 +34,8 @@ from barnabas_explain.catalog import (
     RegexResolved,
     SessionRefused,
     SubscriptionChanged,
+    TopicChanged,
+    TopicDeleted,
 )
 from barnabas_explain.doctor import (
     BROKEN,
@@ -967,6 +969,26 @@ def test_a_member_whose_user_may_not_read_its_topic_is_broken() -> None:
     assert one.text == found.text
     assert told(present(reader(2, partitions=(0, 1))), denied(newest)) == [], "it is not a member any more"
     assert told(HEALTHY, denied(NOW - 181_000)) == [], "it would have been reported again"
+
+
+def test_a_topic_that_was_deleted_is_not_misspelt_and_members_have_time_to_follow() -> None:
+    deleted = read([event(TopicDeleted, 100_000, topic="gone", offsets=0, client_id="tool", host="/h")])
+    here = present(reader(1, ("t", "gone"), (0, 1)), reader(2, ("t",)), alike={"gone": "gong"})
+    assert [each.kind for each in examine(here, deleted, 400_000, 0)] == []
+    (found,) = examine(here, deleted, 411_000, 0)
+    assert (found.kind, found.sure) == ("no_topic", "certain")
+    assert found.text == (
+        f"c1 (h) still subscribes to gone, which was deleted by the client tool (h) at {moment(100_000)}."
+    )
+    assert "Remove it from the subscription" in str(found.remedy)
+
+
+def test_a_topic_that_is_new_needs_no_record_yet() -> None:
+    here = present(reader(1, ("t", "u"), (0, 1)), empty=frozenset({"u"}))
+    new = event(SubscriptionChanged, NOW - 60_000, client="c1", added=["u"], new_topics=["u"])
+    assert [each.kind for each in told(here)] == ["empty_topic"]
+    assert told(here, new) == []
+    assert told(here, event(TopicChanged, NOW - 60_000, topic="u", partitions=2, before=0)) == []
 
 
 def test_a_member_that_probably_reads_what_its_program_writes_is_odd() -> None:

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas_explain.catalog import (
     CommitsRefused,
@@ -673,13 +675,69 @@ def test_a_leader_that_takes_longer_to_assign_than_the_members_to_join_is_named(
     assert (found.remedy or "").startswith("All members wait until the leader c3 (h) has assigned") is slow
 
 
-@pytest.mark.parametrize("created", [False, True])
-def test_what_to_do_about_a_subscription_that_grows_again_and_again(created: bool) -> None:
-    topics = [{"added": [f"t{number}"]} for number in range(6)]
-    new: list[dict[str, Any]] = [{**each, "new_topics": each["added"]} if created else each for each in topics]
-    (storm,) = explain(read([each for changes in new for each in rebalance(SubscriptionChanged, **changes)]))
+def test_what_to_do_about_a_subscription_that_grows_again_and_again() -> None:
+    topics: list[dict[str, Any]] = [{"added": [f"t{number}"]} for number in range(6)]
+    (storm,) = explain(read([each for changes in topics for each in rebalance(SubscriptionChanged, **changes)]))
     assert storm.text.endswith("c1 (h) changed its subscription 6 times.")
-    assert ("let it subscribe to all of them at once, or with a regular expression" in str(storm.remedy)) is not created
+    assert "let it subscribe to all of them at once, or with a regular expression" in str(storm.remedy)
+
+
+@pytest.mark.parametrize("by", ["provisioner", None])
+def test_a_storm_because_topics_come_and_go_names_these_and_the_client_that_does_it(by: str | None) -> None:
+    records: list[EventRecord] = []
+    for number in range(6):
+        makers = [f"{by} (h)"] if by else None
+        new: dict[str, Any] = {
+            "added": [f"t{number}"],
+            "removed": [],
+            "new_topics": [f"t{number}"],
+            "created_by": makers,
+        }
+        records += rebalance(SubscriptionChanged, **new)
+        records.append(event(TopicDeleted, topic=f"t{number}", offsets=0, client_id=by, host="/h" if by else None))
+        records += rebalance(SubscriptionChanged, by=2, **{**member(2), "added": [], "removed": [f"t{number}"]})
+    (storm,) = explain(read(records))
+    said = f" by {by} (h)" if by else ""
+    assert storm.text.endswith(
+        "topics that match the pattern of its members were created and deleted again and again (6 created and 6 deleted"
+        f" within 0 ms{said})."
+    )
+    assert "one topic with a key" in str(storm.remedy) and "metadata.max.age.ms" in str(storm.remedy)
+    others = [each if each["type"] != TopicDeleted.type else {**each, "topic": "other"} for each in records]
+    (storm,) = explain(read(others))
+    assert "members were created again and again (6 created" in storm.text
+    assert "c2 (h) changed its subscription 6 times" in storm.text, "it has dropped topics that still exist"
+
+
+def test_a_storm_because_a_member_subscribes_to_a_topic_and_drops_it_in_turn() -> None:
+    turns: list[dict[str, Any]] = [{"added": ["u"], "removed": []}, {"added": [], "removed": ["u"]}] * 4
+    (storm,) = explain(read([each for turn in turns for each in rebalance(SubscriptionChanged, **turn)]))
+    assert storm.text.endswith("c1 (h) subscribes to u and drops it, again and again.")
+    assert str(storm.remedy).startswith("Look what makes c1 (h) subscribe differently")
+    once = [each for turn in turns[:2] for each in rebalance(SubscriptionChanged, **turn)]
+    assert all("again and again" not in each.text for each in explain(read(once)))
+
+
+STORM_CAUSES: list[tuple[type[GroupEvent], dict[str, Any]]] = [
+    (MemberJoined, {}),
+    (MemberLeft, {}),
+    (MemberLeft, {"connection": "open", "joined_ago_ms": 1_000, "rebalance_timeout_ms": 300_000}),
+    (MemberLeft, {"removed_by": "cli"}),
+    (MemberExpired, {"heard_ago_ms": 6_000, "session_ms": 6_000}),
+    (MemberNotSynced, {"waited_ms": 6_000}),
+    (MemberRejoined, {}),
+    (LeaderRejoined, {}),
+    (SubscriptionChanged, {"added": ["u"], "removed": []}),
+    (SubscriptionChanged, {"added": [], "removed": ["u"]}),
+    (SubscriptionChanged, {"added": ["u"], "removed": [], "new_topics": ["u"]}),
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STORM_CAUSES), st.integers(1, 3)), min_size=6, max_size=12))
+def test_each_storm_has_a_remedy(causes: list[tuple[tuple[type[GroupEvent], dict[str, Any]], int]]) -> None:
+    records = [each for (cause, data), by in causes for each in rebalance(cause, by=by, **{**member(by), **data})]
+    for told in explain(read(records)):
+        assert told.kind is None or told.remedy, told.text
 
 
 def test_what_to_do_about_a_member_that_is_lost_while_another_one_joins() -> None:

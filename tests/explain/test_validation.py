@@ -95,6 +95,7 @@ GOOD: dict[str, Any] = {
     "supported": ["range"],
     "new_topics": ["t"],
     "own_topics": ["t"],
+    "created_by": ["c (h)"],
     "producer_id": 5,
     "transactional_id": "bills",
     "transactional_ids": ["bills"],

@@ -1,16 +1,16 @@
-"""Topics that are new or have grown, and the clients for which topics were created: the newest ones. Pure.
+"""Topics that are new, have grown or were deleted, and the clients that did it: the newest ones. Pure.
 
 An event says that a group rebalances because of such a topic. Memory is bounded: :data:`_MOST` topics of each kind.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from typing import Final
 
 from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.recent import Newest
-from barnabas_explain.catalog import GroupEvent, RebalanceOver, SubscriptionChanged, TargetAssigned
+from barnabas_explain.catalog import GroupEvent, RebalanceOver, SubscriptionChanged, TargetAssigned, TopicDeleted
 from barnabas_explain.findings import is_default
 from barnabas_explain.members import Member, Partition
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -22,6 +22,8 @@ _MOST: Final = 1_000
 _LARGEST: Final = 64 * 1024
 #: Members of a group of which it is looked for the topics that they have made.
 _MOST_OWN: Final = 100
+#: Clients that an event names.
+_MOST_NAMED: Final = 5
 
 
 class NewTopics:
@@ -32,6 +34,8 @@ class NewTopics:
         self._created: Newest[str, float] = Newest(_MOST)
         #: The clients for which topics were created automatically.
         self._created_for: Newest[str, ClientAddress] = Newest(_MOST)
+        #: The clients that have asked last to create or delete topics, as far as they asked this broker.
+        self._changed_by: Newest[str, ClientAddress] = Newest(_MOST)
         #: The number of partitions that topics had before they have grown last, and when that was.
         self._grown: Newest[str, tuple[int, float]] = Newest(_MOST)
 
@@ -54,6 +58,10 @@ class NewTopics:
         if topic not in INTERNAL_TOPICS:
             self._created_for[topic] = client
 
+    def changed_by(self, topic: str, client: ClientAddress) -> None:
+        """A client asks to create or delete a topic."""
+        self._changed_by[topic] = client
+
     def deleted(self, topic: str) -> None:
         """A topic was deleted."""
         self._grown.pop(topic, None)
@@ -69,6 +77,9 @@ class NewTopics:
             return self._with_new_topics(event, now)
         if isinstance(event, RebalanceOver | TargetAssigned):
             return self._with_own_topics(event, now)
+        if isinstance(event, TopicDeleted) and event.topic in self._changed_by:
+            client = self._changed_by[event.topic]
+            return event.changed(client_id=client.client_id, host=client.host)
         return event
 
     def _with_new_topics(self, event: SubscriptionChanged, now: float) -> SubscriptionChanged:
@@ -77,7 +88,11 @@ class NewTopics:
             return event
         event = event.decoded()
         new = tuple(topic for topic in event.added or () if self._is_new(topic, now))
-        return event.changed(new_topics=new or None, own_topics=self._own(event.member, new, now) or None)
+        by = dict.fromkeys(self._changed_by[topic] for topic in new if topic in self._changed_by)
+        names = tuple(Member(None, *client).common_name for client in islice(by, _MOST_NAMED))
+        return event.changed(
+            new_topics=new or None, own_topics=self._own(event.member, new, now) or None, created_by=names or None
+        )
 
     def _with_own_topics(self, event: RebalanceOver | TargetAssigned, now: float) -> GroupEvent:
         """The event with the new topics that clients of its members have made. These may join while that happens."""

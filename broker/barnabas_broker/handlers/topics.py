@@ -407,6 +407,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
                     continue
                 if not request.validate_only:
                     _log_created(context, outcome, automatic=False)
+                    services.groups.new_topics.changed_by(name, context.client)
                 results[name] = _created(context, outcome, shown)
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -626,6 +627,11 @@ async def _delete_all(
     """Delete topics with one change of the metadata; each succeeds or fails on its own."""
     counts = {named: _count_once(context, quota) for named in wanted}
     outcomes: dict[_Named, TopicInfo | KafkaError] = {}
+    for asked in wanted.values():
+        name = _name(context, asked)
+        if name is not None and name in context.services.cluster.image.topics:
+            # Groups hear of it while the metadata changes.
+            context.services.groups.new_topics.changed_by(name, context.client)
 
     def decide(image: Image) -> tuple[Sequence[Event], None]:
         events: dict[str, Event] = {}

@@ -179,6 +179,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
     rows = {row.partition: row for row in view.rows if row.partition is not None}
     # With assign() there are no members.
     read = {tp.topic for tp in rows} if not members else {topic for member in members for topic in member.topics}
+    read |= {tp.topic for tp, row in rows.items() if row.end is None}
     topics = sorted(read)
     described = await admin.describe_topics(topics, raise_errors=False) if topics else []
     counts = {one.name: len(one.partitions) for one in described if one.error in (None, ErrorCode.NONE)}
@@ -204,10 +205,11 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         for tp, one in starts.items()
         if tp in committed and one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
+    gone = {one.name for one in described if one.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     unseen = {
         (row.partition.topic, row.partition.partition)
         for row in view.rows
-        if row.partition is not None and row.member and row.end is None
+        if row.partition is not None and row.member and row.end is None and row.partition.topic not in gone
     }
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     unwritten = [topic for topic in topics if topic not in written] if members else []

@@ -8,7 +8,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
 from barnabas_broker.groups.sightings import ClientAddress
-from barnabas_explain.catalog import RebalanceOver, SessionRefused, SubscriptionChanged, TopicChanged
+from barnabas_explain.catalog import RebalanceOver, SessionRefused, SubscriptionChanged, TopicChanged, TopicDeleted
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import CALLER, Service, assignment, turn
@@ -205,6 +205,21 @@ async def test_a_changed_subscription_says_which_topics_are_new(service: Service
     service.join(member_id, topics=("t", "later", "old"))
     (changed,) = service.events_of(SubscriptionChanged)
     assert (changed.added, changed.new_topics) == (("later", "old"), ("later",))
+
+
+async def test_changes_of_topics_say_which_client_has_asked_for_them(service: Service) -> None:
+    member_id = await service.member(topics=("t",))
+    service.groups.topics_changed({"t": 1})
+    service.groups.topics_changed({"t": 1, "later": 3, "of another broker": 1})
+    provisioner = ClientAddress("provisioner", "/10.0.0.7")
+    service.groups.new_topics.changed_by("later", provisioner)
+    service.join(member_id, topics=("t", "later", "of another broker"))
+    (changed,) = service.events_of(SubscriptionChanged)
+    assert changed.created_by == ("provisioner (10.0.0.7)",)
+    service.groups.topics_deleted(["later", "of another broker"])
+    deleted = {event.topic: event for event in service.events_of(TopicDeleted)}
+    assert deleted["later"].by_client == "the client provisioner (10.0.0.7)"
+    assert deleted["of another broker"].by_client == ""
 
 
 async def test_a_changed_subscription_says_which_new_topics_its_own_client_has_made(service: Service) -> None:
