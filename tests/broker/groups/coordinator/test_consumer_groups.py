@@ -10,14 +10,13 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import Caller, Persist
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EpochBumped, JoinRefused, MemberExpired, MemberLeft, TopicChanged, TopicDeleted
+from barnabas_explain.catalog import EpochBumped, JoinRefused, MemberLeft, TopicChanged, TopicDeleted
 from barnabas_explain.members import Position
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
-from barnabas_protocol.messages.list_groups import ListGroupsRequest
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -121,15 +120,6 @@ async def test_two_members_share_a_topic_and_survive_a_restart() -> None:
     assert [each.member_type for each in group.members] == [1, 1]
 
 
-async def test_a_session_expires() -> None:
-    service = await started()
-    await join(service, "a")
-    await service.after(46)
-    group = service.groups.groups["g"].group
-    assert isinstance(group, ConsumerGroup) and group.is_empty
-    assert [event for _, event in service.published if isinstance(event, MemberExpired)] != []
-
-
 async def test_requests_that_are_refused_create_no_group() -> None:
     service = await started()
     assert (await beat(service, "a", 1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -155,37 +145,6 @@ async def test_an_assignor_that_the_broker_does_not_have_is_reported_once_in_a_w
     await beat(service, "a", 1, server_assignor="sticky" * 100)
     (_, of_member) = service.events_of(JoinRefused)
     assert (len(of_member.offered[0]), of_member.generation) == (255, 3)
-
-
-async def test_offsets_of_members() -> None:
-    service = await started()
-    await join(service, "a")
-    assert await commit(service, "a", 2) == [ErrorCode.NONE] * 4
-    assert await commit(service, "a", 2, version=10) == [ErrorCode.NONE] * 4
-    assert await commit(service, "a", 2, version=10, topic_id=b"?" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID] * 4
-    assert await commit(service, "a", 3) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
-    assert await commit(service, "a", 0) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
-    assert await commit(service, "x", 2) == [ErrorCode.UNKNOWN_MEMBER_ID] * 4
-    assert await commit(service, "a", 2, version=8) == [ErrorCode.UNSUPPORTED_VERSION] * 4
-    assert (await fetch(service, "a", 2)).topics[0].partitions[0].committed_offset == 7
-    by_id = (await fetch(service, "a", 2, version=10)).topics[0]
-    assert (by_id.topic_id, by_id.partitions[0].committed_offset) == (T, 7)
-    unknown = (await fetch(service, "a", 2, version=10, topic_id=b"?" * 16)).topics[0]
-    assert (unknown.topic_id, unknown.partitions[0].error_code) == (b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)
-    assert (await fetch(service, None, -1)).topics[0].partitions[0].committed_offset == 7
-    assert (await fetch(service, "a", 4)).error_code == ErrorCode.STALE_MEMBER_EPOCH
-    assert (await fetch(service, "x", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-async def test_commits_with_an_older_epoch_are_checked_for_each_partition() -> None:
-    service = await started(group_consumer_assignment_interval_ms="0")
-    await join(service, "a")
-    await join(service, "b")
-    kept = owned(await beat(service, "a", 2))
-    await beat(service, "a", 2, topic_partitions=[HeartbeatTopicPartitions(topic_id=T, partitions=kept)])
-    expected = [ErrorCode.NONE if index in kept else ErrorCode.STALE_MEMBER_EPOCH for index in range(4)]
-    assert await commit(service, "a", 2) == expected
-    assert sorted(service.groups.groups["g"].offsets) == [("t", index) for index in kept]
 
 
 async def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
@@ -302,29 +261,6 @@ async def test_a_target_of_an_empty_group_is_not_appended_after_its_tombstones()
     service.log.release()
     assert (await service.ask(other, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert (await service.ask(joining, 1)).error_code == ErrorCode.NOT_COORDINATOR
-
-
-async def test_a_classic_group_is_converted_only_by_a_member_that_joins() -> None:
-    service = await started()
-    joining = service.join(version=3)
-    for epoch in (1, -1):
-        assert (await beat(service, "a", epoch)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert (await described(service)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert isinstance(joining, asyncio.Future)
-
-
-@pytest.mark.parametrize(
-    ("types", "states", "found"),
-    [([], [], True), (["consumer"], [], True), (["Consumer"], ["stable"], True), (["classic"], [], False)],
-)
-async def test_groups_are_listed_by_type_and_state(types: list[str], states: list[str], found: bool) -> None:
-    service = await started()
-    await join(service, "a")
-    request = ListGroupsRequest(states_filter=states, types_filter=types)
-    response = await service.ask(finish(service.groups.list_groups(request, 5, CALLER)), 5)
-    assert [(each.group_id, each.group_type, each.protocol_type) for each in response.groups] == (
-        [("g", "consumer", "consumer")] if found else []
-    )
 
 
 async def test_a_group_is_deleted() -> None:

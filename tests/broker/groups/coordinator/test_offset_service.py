@@ -121,23 +121,6 @@ async def test_a_commit_larger_than_a_batch_is_refused_whole(service: Service) -
     assert service.committed() == -1
 
 
-async def test_commits_to_unknown_topics(service: Service) -> None:
-    service.groups.topics_changed({"t": 2})
-    answer = await service.ask(service.commit(5, topic="u"), 8)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answer = await service.ask(service.commit(5, partition=2), 8)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answer = await service.ask(service.commit(5, partition=1), 8)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
-
-
-async def test_commits_of_members_to_an_unknown_group(service: Service) -> None:
-    for version, error in ((8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)):
-        answer = service.commit(5, generation=0, member_id="m", version=version)
-        assert answer.topics[0].partitions[0].error_code == error
-    assert service.list_groups().groups == []
-
-
 async def test_offset_fetch_in_every_version(service: Service) -> None:
     await service.ask(service.commit(7, epoch=3, metadata="text"), 8)
     for version in range(1, 8):
@@ -180,27 +163,6 @@ async def test_kip_447_offsets_of_an_open_transaction_are_unstable_to_a_stable_o
     offsets.end_transaction(9, commit=False)
     response = await service.ask(service.fetch(stable=True), 8)
     assert response.groups[0].topics[0].partitions[0].committed_offset == 5
-
-
-async def test_an_offset_fetch_of_a_partition_without_a_commit_returns_minus_1(service: Service) -> None:
-    await service.ask(service.commit(5), 8)
-    for partition, group in ((1, "g"), (0, "absent")):
-        response = await service.ask(service.fetch(partition=partition, groups=(group,), version=9), 9)
-        found = response.groups[0].topics[0].partitions[0]
-        assert (found.committed_offset, found.committed_leader_epoch, found.metadata) == (-1, -1, "")
-        assert found.error_code == ErrorCode.NONE
-
-
-async def test_kip_496_offset_delete_keeps_offsets_of_subscribed_topics(service: Service) -> None:
-    member_id = await service.member(topics=("t",))
-    for topic in ("t", "u"):
-        await service.ask(service.commit(1, topic=topic, member_id=member_id, generation=1), 8)
-    kept = service.delete_offsets("t")
-    assert kept.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    gone = await service.ask(service.delete_offsets("u"), 0)
-    assert gone.topics[0].partitions[0].error_code == ErrorCode.NONE
-    assert (service.committed("t"), service.committed("u")) == (1, -1)
-    assert service.delete_offsets("t", group="absent").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def test_offsets_that_a_client_sets_or_deletes_that_is_not_a_member_are_an_event(service: Service) -> None:

@@ -65,15 +65,6 @@ async def test_requests_while_the_partition_is_loading() -> None:
     assert service.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
-@pytest.mark.parametrize("session", [5_999, 1_800_001, 0, -1])
-async def test_session_timeouts_out_of_bounds(service: Service, session: int) -> None:
-    answer = service.join("member", session=session)
-    assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert answer.member_id == "member"
-    for session in (6_000, 1_800_000):
-        assert service.join(session=session).error_code == ErrorCode.MEMBER_ID_REQUIRED
-
-
 async def test_an_empty_group_id_is_valid_for_offsets_only(service: Service) -> None:
     assert service.join(group="").error_code == ErrorCode.INVALID_GROUP_ID
     assert service.sync("m", 1, group="").error_code == ErrorCode.INVALID_GROUP_ID
@@ -87,36 +78,6 @@ async def test_an_empty_group_id_is_valid_for_offsets_only(service: Service) -> 
 async def test_a_group_id_longer_than_a_record_allows_is_invalid(service: Service) -> None:
     assert service.join(group="é" * 16_384).error_code == ErrorCode.INVALID_GROUP_ID
     assert service.join(group="é" * 16_383).error_code == ErrorCode.MEMBER_ID_REQUIRED
-
-
-async def test_the_protocol_name_of_a_failed_join_group_is_empty_below_version_7_and_then_null(
-    service: Service,
-) -> None:
-    for version in range(10):
-        answer = await service.ask(service.join("unknown", version=version), version)
-        assert answer.protocol_name == ("" if version < 7 else None)
-
-
-async def test_kip_559_sync_group_5_requires_the_protocol(service: Service) -> None:
-    assert service.sync("m", 1, protocol=None).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert service.sync("m", 1, version=4, protocol=None).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-async def test_kip_559_sync_group_5_with_another_protocol_is_inconsistent(service: Service) -> None:
-    member_id = await service.member()
-    assert service.sync(member_id, 1, protocol="sticky").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
-async def test_below_version_3_the_result_of_leave_group_is_the_responses_error(service: Service) -> None:
-    member_id = await service.member()
-    for version in range(6):
-        answer = await service.ask(service.leave("unknown", version=version), version)
-        if version < 3:
-            assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        else:
-            assert answer.error_code == ErrorCode.NONE
-            assert [each.error_code for each in answer.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert (await service.ask(service.leave(member_id, version=1), 1)).error_code == ErrorCode.NONE
 
 
 async def test_a_group_from_the_first_join_group_to_the_last_leave_group(service: Service) -> None:
@@ -133,15 +94,6 @@ async def test_a_group_from_the_first_join_group_to_the_last_leave_group(service
     await turn()
     assert service.describe().group_state == "Empty"
     assert service.committed() == 42
-
-
-async def test_a_silent_member_is_removed(service: Service) -> None:
-    member_id = await service.member()
-    await service.after(9)
-    assert service.describe().group_state == "Stable"
-    await service.after(1.5)
-    assert service.describe().group_state == "Empty"
-    assert service.heartbeat(member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_a_new_group_whose_record_cannot_be_appended_does_not_exist(service: Service) -> None:

@@ -32,12 +32,6 @@ async def test_a_commit_is_pending_until_its_transaction_is_committed(service: S
     assert service.committed() == 6
 
 
-async def test_an_aborted_commit_is_dropped(service: Service) -> None:
-    await service.committed_in_transaction(6)
-    service.end_transaction(commit=False)
-    assert (service.committed(), service.stable()) == (-1, -1)
-
-
 async def test_the_records_are_a_transactional_batch_of_their_own_in_the_order_of_the_requests(
     service: Service,
 ) -> None:
@@ -188,21 +182,6 @@ async def test_a_group_may_move_while_the_transaction_is_verified(service: Servi
     answer = await service.ask(committing, 3)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     assert service.log.appends == 0
-
-
-async def test_members_are_checked_from_version_3_on(service: Service) -> None:
-    member_id = await service.member()
-    for arguments, code in (
-        ({}, ErrorCode.NONE),
-        ({"version": 0}, ErrorCode.NONE),
-        ({"member_id": member_id, "generation": 1}, ErrorCode.NONE),
-        ({"member_id": member_id, "generation": 0}, ErrorCode.ILLEGAL_GENERATION),
-        ({"member_id": member_id, "generation": -1}, ErrorCode.ILLEGAL_GENERATION),
-        ({"member_id": "other", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"member_id": member_id, "generation": 1, "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
-    ):
-        assert await service.committed_in_transaction(6, **arguments) == code, arguments
 
 
 async def test_a_static_member_that_was_replaced_is_fenced(service: Service) -> None:
@@ -364,14 +343,6 @@ async def test_a_deleted_group_has_no_pending_offsets(service: Service) -> None:
     assert (service.committed(), service.committed(partition=1)) == (-1, -1)
     again = await Service(service.log).loaded()
     assert not again.groups.groups
-
-
-async def test_offset_delete_removes_a_pending_offset(service: Service) -> None:
-    await service.committed_in_transaction(6)
-    await service.ask(service.delete_offsets("t"), 0)
-    assert service.stable() == -1
-    service.end_transaction(commit=True)
-    assert service.committed() == -1
 
 
 async def test_pending_offsets_of_a_deleted_topic_are_removed(service: Service) -> None:
