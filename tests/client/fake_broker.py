@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final, TypeVar, cast
 
+from barnabas_broker.testing.refusals import refusal
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
@@ -76,7 +77,7 @@ from barnabas_protocol.schema import Request, Response
 from tests.client.fake_coordinator import FakeCoordinator
 from tests.client.fake_log import Partition
 from tests.client.fake_transactions import FakeTransactions
-from tests.world.answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
+from tests.world.answers import Action, Drop, Held, Lose, NoAnswer, Raw, Refused, Silence
 
 Q = TypeVar("Q", bound=Request)
 
@@ -195,14 +196,16 @@ class FakeBroker(FakeCoordinator):
         key, version = ApiKey(header.api_key), header.api_version
         if key is ApiKey.API_VERSIONS and version not in self._range(key):
             self.requests.append((key, version, api(key).request()))
-            refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[self._version(key)])
-            writer.write(encode_response(refusal, 0, header.correlation_id))
+            unsupported = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[self._version(key)])
+            writer.write(encode_response(unsupported, 0, header.correlation_id))
             return
         request = decode_request(api(key).request, header, frame)
         self.requests.append((key, version, request))
         script = self._script[key]
         action = script.popleft() if script else self._always.get(key)
         answer = None if action is None else action(request)
+        if isinstance(answer, Refused):
+            answer = refusal(key, request, version, answer.code)
         if isinstance(answer, Held):
             await answer.go.wait()
             answer = None

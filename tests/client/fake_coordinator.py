@@ -21,7 +21,6 @@ from barnabas_protocol.messages.offset_fetch import (
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.world.answers import refuse_join
 
 
 class FakeCoordinator:
@@ -61,7 +60,13 @@ class FakeCoordinator:
         """There is only ever one member, which leads."""
         if not request.member_id and request.group_instance_id is None and self._asked_in >= 4:
             self.member = f"member-{len(self.requests)}"
-            return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, self.member)
+            return JoinGroupResponse(
+                error_code=ErrorCode.MEMBER_ID_REQUIRED,
+                protocol_name=None,
+                leader="",
+                member_id=self.member,
+                members=[],
+            )
         self.generation += 1
         self.member = request.member_id or f"member-{len(self.requests)}"
         self.joined = request

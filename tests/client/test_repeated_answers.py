@@ -16,16 +16,7 @@ import pytest
 
 from barnabas_client.errors import KafkaError
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from barnabas_protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from barnabas_protocol.messages.api_versions import ApiVersionsResponse
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from barnabas_protocol.messages.end_txn import EndTxnResponse
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -34,14 +25,7 @@ from barnabas_protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.messages.init_producer_id import InitProducerIdResponse
-from barnabas_protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -55,25 +39,12 @@ from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from barnabas_protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
 from barnabas_protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
-)
-from barnabas_protocol.messages.sync_group import SyncGroupResponse
-from barnabas_protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
@@ -82,17 +53,7 @@ from tests.client.consumers import T0, consumer, member
 from tests.client.fake_broker import HOST, FakeBroker, brokers
 from tests.client.producers import producer
 from tests.sampling import slow_but_each
-from tests.world.answers import (
-    Action,
-    Answer,
-    commit_refused,
-    drop,
-    fetch_refused,
-    group_heartbeat_refused,
-    heartbeat_refused,
-    join_refused,
-    produce_refused,
-)
+from tests.world.answers import Action, Answer, Refused, drop, refused
 
 pytestmark = pytest.mark.broad
 
@@ -291,44 +252,6 @@ def fetch_failed(code: ErrorCode) -> Action:
     return lambda request: FetchResponse(error_code=code, responses=[])
 
 
-def list_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, ListOffsetsRequest)
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=code)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    return action
-
-
-def epoch_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, OffsetForLeaderEpochRequest)
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[
-                        EpochEndOffset(error_code=code, partition=one.partition, leader_epoch=-1, end_offset=-1)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    return action
-
-
 def metadata_refused(code: ErrorCode) -> Action:
     """Refuse the topic, and the partition lookup with it."""
 
@@ -346,93 +269,12 @@ def metadata_refused(code: ErrorCode) -> Action:
     return action
 
 
-def versions_refused(code: ErrorCode) -> Action:
-    return lambda request: ApiVersionsResponse(error_code=code, api_keys=[])
-
-
-def init_refused(code: ErrorCode) -> Action:
-    return lambda request: InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-
-
-def partitions_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, AddPartitionsToTxnRequest)
-        return AddPartitionsToTxnResponse(
-            throttle_time_ms=0,
-            results_by_topic_v3_and_below=[
-                AddPartitionsToTxnTopicResult(
-                    name=topic.name,
-                    results_by_partition=[
-                        AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
-                        for number in topic.partitions
-                    ],
-                )
-                for topic in request.v3_and_below_topics
-            ],
-        )
-
-    return action
-
-
-def add_offsets_refused(code: ErrorCode) -> Action:
-    return lambda request: AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
-
-
-def end_refused(code: ErrorCode) -> Action:
-    return lambda request: EndTxnResponse(throttle_time_ms=0, error_code=code)
-
-
-def txn_offsets_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, TxnOffsetCommitRequest)
-        return TxnOffsetCommitResponse(
-            throttle_time_ms=0,
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
-        )
-
-    return action
-
-
-def find_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, FindCoordinatorRequest)
-        refused = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=code, error_message=None)
-        return FindCoordinatorResponse(coordinators=[refused])
-
-    return action
-
-
 def group_heartbeat_refused_after_joining(code: ErrorCode) -> Action:
     """Accept every join, and refuse what follows."""
-    refused = group_heartbeat_refused(code)
 
     def action(request: Request) -> Answer:
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        return None if request.member_epoch == 0 else refused(request)
-
-    return action
-
-
-def sync_refused(code: ErrorCode) -> Action:
-    return lambda request: SyncGroupResponse(error_code=code, assignment=b"")
-
-
-def offsets_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, OffsetFetchRequest)
-        return OffsetFetchResponse(
-            groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)],
-        )
+        return None if request.member_epoch == 0 else Refused(code)
 
     return action
 
@@ -450,33 +292,33 @@ def offset_refused(code: ErrorCode) -> Action:
 
 
 APIS: Final = [
-    (ApiKey.PRODUCE, produce_refused, sends),
-    (ApiKey.INIT_PRODUCER_ID, init_refused, sends),
+    (ApiKey.PRODUCE, refused, sends),
+    (ApiKey.INIT_PRODUCER_ID, refused, sends),
     (ApiKey.METADATA, metadata_refused, sends),
     (ApiKey.METADATA, metadata_refused, reads),
-    (ApiKey.API_VERSIONS, versions_refused, sends),
-    (ApiKey.API_VERSIONS, versions_refused, joins),
-    (ApiKey.FETCH, fetch_refused, reads),
+    (ApiKey.API_VERSIONS, refused, sends),
+    (ApiKey.API_VERSIONS, refused, joins),
+    (ApiKey.FETCH, refused, reads),
     (ApiKey.FETCH, fetch_failed, reads),
-    (ApiKey.LIST_OFFSETS, list_refused, reads),
-    (ApiKey.OFFSET_FOR_LEADER_EPOCH, epoch_refused, reads),
-    (ApiKey.FIND_COORDINATOR, find_refused, joins),
-    (ApiKey.JOIN_GROUP, join_refused, joins),
-    (ApiKey.SYNC_GROUP, sync_refused, joins),
-    (ApiKey.HEARTBEAT, heartbeat_refused, joins),
-    (ApiKey.OFFSET_FETCH, offsets_refused, joins),
+    (ApiKey.LIST_OFFSETS, refused, reads),
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, refused, reads),
+    (ApiKey.FIND_COORDINATOR, refused, joins),
+    (ApiKey.JOIN_GROUP, refused, joins),
+    (ApiKey.SYNC_GROUP, refused, joins),
+    (ApiKey.HEARTBEAT, refused, joins),
+    (ApiKey.OFFSET_FETCH, refused, joins),
     (ApiKey.OFFSET_FETCH, offset_refused, joins),
-    (ApiKey.OFFSET_COMMIT, commit_refused, joins),
-    (ApiKey.CONSUMER_GROUP_HEARTBEAT, group_heartbeat_refused, joins_a_consumer_group),
+    (ApiKey.OFFSET_COMMIT, refused, joins),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, refused, joins_a_consumer_group),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, group_heartbeat_refused_after_joining, joins_a_consumer_group),
-    (ApiKey.OFFSET_COMMIT, commit_refused, joins_a_consumer_group),
-    (ApiKey.INIT_PRODUCER_ID, init_refused, transacts),
-    (ApiKey.PRODUCE, produce_refused, transacts),
-    (ApiKey.FIND_COORDINATOR, find_refused, transacts),
-    (ApiKey.ADD_PARTITIONS_TO_TXN, partitions_refused, transacts_classically),
-    (ApiKey.ADD_OFFSETS_TO_TXN, add_offsets_refused, transacts_classically),
-    (ApiKey.TXN_OFFSET_COMMIT, txn_offsets_refused, transacts),
-    (ApiKey.END_TXN, end_refused, transacts),
+    (ApiKey.OFFSET_COMMIT, refused, joins_a_consumer_group),
+    (ApiKey.INIT_PRODUCER_ID, refused, transacts),
+    (ApiKey.PRODUCE, refused, transacts),
+    (ApiKey.FIND_COORDINATOR, refused, transacts),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, refused, transacts_classically),
+    (ApiKey.ADD_OFFSETS_TO_TXN, refused, transacts_classically),
+    (ApiKey.TXN_OFFSET_COMMIT, refused, transacts),
+    (ApiKey.END_TXN, refused, transacts),
 ]
 NAMES: Final = [f"{key.name}-{refusal.__name__}-{program.__name__}" for key, refusal, program in APIS]
 
@@ -602,7 +444,7 @@ async def test_brokers_that_name_each_other(pair: tuple[FakeBroker, FakeBroker])
                 ]
             ),
         )
-        broker.always(ApiKey.JOIN_GROUP, join_refused(ErrorCode.NOT_COORDINATOR))
+        broker.always(ApiKey.JOIN_GROUP, refused(ErrorCode.NOT_COORDINATOR))
 
     began = time.monotonic()
     tasks = [asyncio.create_task(run(program, pair[0])) for program in (sends, reads, joins)]

@@ -5,11 +5,12 @@ from collections import defaultdict, deque
 from typing import TypeVar
 
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Dispatcher, Peer
+from barnabas_broker.testing.refusals import refusal
 from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
-from tests.world.answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
+from tests.world.answers import Action, Drop, Held, Lose, NoAnswer, Raw, Refused, Silence
 
 Q = TypeVar("Q", bound=Request)
 
@@ -55,11 +56,14 @@ class Script:
             actions = self._once[key]
             action = actions.popleft() if actions else self._always.get(key)
             try:
-                answer = None if action is None else action(_decoded(api(key).request, frame))
+                request = _decoded(api(key).request, frame)
+                answer = None if action is None else action(request)
             except Exception as error:  # The broker would report it as its own.
                 loop = asyncio.get_running_loop()
                 loop.call_exception_handler({"message": "a mistake of a test", "exception": error})
                 raise
+            if isinstance(answer, Refused):
+                answer = refusal(key, request, header.api_version, answer.code)
             if answer is None:
                 return dispatch(peer, frame)
             if isinstance(answer, NoAnswer):

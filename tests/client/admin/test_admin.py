@@ -22,7 +22,7 @@ from barnabas_protocol.messages.consumer_group_describe import (
     DescribedTopicPartitions,
     Member,
 )
-from barnabas_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.create_topics import CreateTopicsRequest
 from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas_protocol.messages.describe_configs import (
@@ -42,23 +42,13 @@ from barnabas_protocol.messages.list_offsets import (
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.fake_broker import FakeBroker
-from tests.world.answers import Action, Answer, drop, lose
+from tests.world.answers import Action, Answer, Refused, drop, lose, refused
 
 Pair = tuple[FakeBroker, FakeBroker]
 
 
 def admin_of(broker: FakeBroker, timeout_ms: int = 5_000) -> Admin:
     return Admin(bootstrap_servers=broker.address, request_timeout_ms=timeout_ms, retry_backoff_ms=1)
-
-
-def created(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, CreateTopicsRequest)
-        return CreateTopicsResponse(
-            topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
-        )
-
-    return action
 
 
 def described(code: ErrorCode, state: str = "Stable") -> Action:
@@ -76,12 +66,12 @@ def described(code: ErrorCode, state: str = "Stable") -> Action:
     return action
 
 
-def coordinated_by(broker: FakeBroker, code: ErrorCode = ErrorCode.NONE) -> Action:
+def coordinated_by(broker: FakeBroker) -> Action:
     def action(request: Request) -> Answer:
         assert isinstance(request, FindCoordinatorRequest)
         return FindCoordinatorResponse(
             coordinators=[
-                Coordinator(key=key, node_id=broker.node_id, host="127.0.0.1", port=broker.port, error_code=code)
+                Coordinator(key=key, node_id=broker.node_id, host="127.0.0.1", port=broker.port)
                 for key in request.coordinator_keys
             ]
         )
@@ -89,9 +79,9 @@ def coordinated_by(broker: FakeBroker, code: ErrorCode = ErrorCode.NONE) -> Acti
     return action
 
 
-def listing(*names: str, code: ErrorCode = ErrorCode.NONE) -> Action:
+def listing(*names: str) -> Action:
     groups = [ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable") for name in names]
-    return lambda request: ListGroupsResponse(error_code=code, groups=groups)
+    return lambda request: ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
 
 def always(pair: Pair, key: ApiKey, make: Callable[[FakeBroker], Action]) -> None:
@@ -104,7 +94,7 @@ async def test_a_moved_controller_is_found_again(pair: Pair) -> None:
 
     def move(request: Request) -> Answer:
         one.controller = other.controller = 1
-        return created(ErrorCode.NOT_CONTROLLER)(request)
+        return Refused(ErrorCode.NOT_CONTROLLER)
 
     one.once(ApiKey.CREATE_TOPICS, move)
     async with admin_of(one) as admin:
@@ -182,11 +172,11 @@ async def test_each_coordinator_is_asked_about_its_groups(pair: Pair) -> None:
 
 async def test_a_coordinator_that_moved_or_loads_is_asked_again(pair: Pair) -> None:
     one, other = pair
-    one.once(ApiKey.FIND_COORDINATOR, coordinated_by(one), coordinated_by(one, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    other.once(ApiKey.FIND_COORDINATOR, coordinated_by(one), coordinated_by(one, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    one.once(ApiKey.FIND_COORDINATOR, coordinated_by(one), refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    other.once(ApiKey.FIND_COORDINATOR, coordinated_by(one), refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     always(pair, ApiKey.FIND_COORDINATOR, lambda broker: coordinated_by(other))
-    one.always(ApiKey.DESCRIBE_GROUPS, described(ErrorCode.NOT_COORDINATOR))
-    other.once(ApiKey.DESCRIBE_GROUPS, described(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+    one.always(ApiKey.DESCRIBE_GROUPS, refused(ErrorCode.NOT_COORDINATOR))
+    other.once(ApiKey.DESCRIBE_GROUPS, refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     other.always(ApiKey.DESCRIBE_GROUPS, described(ErrorCode.NONE))
     async with admin_of(one) as admin:
         (group,) = await admin.describe_consumer_groups(["g"])
@@ -301,7 +291,7 @@ async def test_every_broker_lists_its_groups(pair: Pair) -> None:
     other.always(ApiKey.LIST_GROUPS, listing("a"))
     async with admin_of(one) as admin:
         assert [group.group_id for group in await admin.list_consumer_groups()] == ["a", "b", "c"]
-        other.always(ApiKey.LIST_GROUPS, listing(code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        other.always(ApiKey.LIST_GROUPS, refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         found = await admin.list_consumer_groups(["Stable"], ["classic"], raise_errors=False)
         assert [group.group_id for group in found] == ["b", "c"]
         assert [error.code for error in found.errors] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]

@@ -7,13 +7,10 @@ import pytest
 from barnabas_client import Admin, BrokerCondition, ElectionType, PartitionReassignment, TopicPartition
 from barnabas_client.errors import KafkaError
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
-from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.fake_broker import brokers
 from tests.client.fake_cluster import SIZE, FakeCluster
-from tests.world.answers import drop
+from tests.world.answers import drop, refused
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -36,7 +33,7 @@ async def test_replicas_are_moved_and_the_move_is_cancelled(cluster: FakeCluster
     cluster.looks = 100
     cluster.brokers[0].once(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        lambda request: AlterPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER, responses=[]),
+        refused(ErrorCode.NOT_CONTROLLER),
     )
     await admin.alter_partition_reassignments({ZERO: [2, 1], ONE: [2, 3]})
     moving = await admin.list_partition_reassignments()
@@ -65,17 +62,12 @@ async def test_each_partition_has_its_own_error(cluster: FakeCluster, admin: Adm
 async def test_an_error_of_the_whole_request_is_raised(cluster: FakeCluster, admin: Admin) -> None:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     for broker in cluster.brokers.values():
-        broker.always(
+        for key in (
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            lambda request: AlterPartitionReassignmentsResponse(error_code=code, responses=[]),
-        )
-        broker.always(
             ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            lambda request: ListPartitionReassignmentsResponse(error_code=code, topics=[]),
-        )
-        broker.always(
-            ApiKey.ELECT_LEADERS, lambda request: ElectLeadersResponse(error_code=code, replica_election_results=[])
-        )
+            ApiKey.ELECT_LEADERS,
+        ):
+            broker.always(key, refused(code))
     for asked in (
         admin.alter_partition_reassignments({ZERO: [1]}, raise_errors=False),
         admin.list_partition_reassignments(),

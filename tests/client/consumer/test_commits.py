@@ -26,7 +26,7 @@ from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client import consumers
 from tests.client.consumers import T0, T1, stored, values
-from tests.world.answers import commit_refused, drop, silence
+from tests.world.answers import drop, refused, silence
 from tests.world.broker import ScriptedBroker, until
 from tests.world.programs import Machine, Simulation, simulated
 
@@ -73,7 +73,7 @@ async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_cov
     await broker.create("t")
     await broker.write("t", [b"a", b"b", b"c"])
     seen: Reported = []
-    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+    broker.script.once(ApiKey.OFFSET_COMMIT, refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     async with member(broker, "t") as reader:
         for _ in range(2):
             await values(reader, 1)
@@ -288,7 +288,7 @@ async def test_a_wakeup_is_never_lost(real: ScriptedBroker) -> None:
 async def test_automatic_commits_continue_after_a_failure(broker: Machine) -> None:
     await broker.create("t")
     await broker.write("t", [b"a", b"b"])
-    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.REQUEST_TIMED_OUT))
+    broker.script.once(ApiKey.OFFSET_COMMIT, refused(ErrorCode.REQUEST_TIMED_OUT))
     async with member(broker, "t", enable_auto_commit=True, auto_commit_interval_ms=5) as reader:
         await values(reader, 2)
         waiting = asyncio.ensure_future(reader.getmany(timeout_ms=10_000))

@@ -22,11 +22,11 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchRequest,
 )
-from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, consumer, values
+from tests.world.answers import refused
 from tests.world.broker import ScriptedBroker, until
 from tests.world.programs import Machine, Simulation, simulated
 
@@ -479,10 +479,7 @@ async def test_invalid_commits(broker: Machine) -> None:
 
 @simulated
 async def test_a_group_without_access(broker: Machine) -> None:
-    refused = FindCoordinatorResponse(
-        coordinators=[Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)]
-    )
-    broker.script.always(ApiKey.FIND_COORDINATOR, lambda request: refused)
+    broker.script.always(ApiKey.FIND_COORDINATOR, refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     await broker.create("t")
     reader = consumer(broker, "t", group_id="g")
     with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED") as raised:

@@ -16,7 +16,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, consumer, stored, values
-from tests.world.answers import Answer, commit_refused, group_heartbeat_refused, lose
+from tests.world.answers import Answer, Refused, lose, refused
 from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
@@ -117,7 +117,7 @@ async def test_a_broker_without_the_protocol(broker: Machine) -> None:
 @simulated
 async def test_a_group_version_that_is_not_finalized(broker: Machine) -> None:
     await fill(broker)
-    broker.script.always(ApiKey.CONSUMER_GROUP_HEARTBEAT, group_heartbeat_refused(ErrorCode.UNSUPPORTED_VERSION))
+    broker.script.always(ApiKey.CONSUMER_GROUP_HEARTBEAT, refused(ErrorCode.UNSUPPORTED_VERSION))
     with pytest.raises(UnsupportedVersionError, match="group_protocol='classic'"):
         await member(broker, "t").start()
 
@@ -129,7 +129,7 @@ async def test_a_fenced_member_loses_its_partitions_and_reads_on(broker: Machine
     async with member(broker, enable_auto_commit=False) as reader:
         reader.subscribe(["t"], listener=listener)
         await values(reader, 2)
-        broker.script.once(ApiKey.CONSUMER_GROUP_HEARTBEAT, group_heartbeat_refused(ErrorCode.FENCED_MEMBER_EPOCH))
+        broker.script.once(ApiKey.CONSUMER_GROUP_HEARTBEAT, refused(ErrorCode.FENCED_MEMBER_EPOCH))
         assert await values(reader, 2) == [b"a", b"b"]
         assert listener.calls == [("assigned", [T0, T1]), ("lost", [T0, T1]), ("assigned", [T0, T1])]
 
@@ -162,7 +162,7 @@ async def test_a_stale_epoch_is_repeated_with_the_new_one(broker: Machine) -> No
 
         def stale(request: Any) -> Answer:
             code = ErrorCode.NONE if request.generation_id_or_member_epoch == 7 else ErrorCode.STALE_MEMBER_EPOCH
-            return commit_refused(code)(request)
+            return Refused(code)
 
         broker.script.once(ApiKey.CONSUMER_GROUP_HEARTBEAT, changed)
         broker.script.always(ApiKey.OFFSET_COMMIT, stale)
@@ -176,7 +176,7 @@ async def test_a_commit_of_an_unknown_member(broker: Machine) -> None:
     await fill(broker)
     async with member(broker, "t", enable_auto_commit=False) as reader:
         await values(reader, 2)
-        broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        broker.script.once(ApiKey.OFFSET_COMMIT, refused(ErrorCode.UNKNOWN_MEMBER_ID))
         with pytest.raises(CommitFailedError, match="UNKNOWN_MEMBER_ID"):
             await reader.commit()
 
@@ -193,7 +193,7 @@ async def test_a_commit_of_an_unknown_member(broker: Machine) -> None:
 @simulated
 async def test_errors_with_a_class(broker: Machine, code: ErrorCode, name: str) -> None:
     await fill(broker)
-    broker.script.always(ApiKey.CONSUMER_GROUP_HEARTBEAT, group_heartbeat_refused(code))
+    broker.script.always(ApiKey.CONSUMER_GROUP_HEARTBEAT, refused(code))
     with pytest.raises(KafkaError, match="To do: ") as raised:
         await member(broker, "t").start()
     assert type(raised.value).__name__ == name

@@ -23,7 +23,7 @@ from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, T1, consumer, values
-from tests.world.answers import Answer, drop, fetch_refused, silence
+from tests.world.answers import Answer, drop, refused, silence
 from tests.world.programs import Machine, Simulation, simulated
 
 # What is refused.
@@ -113,7 +113,7 @@ def test_invalid_subscriptions() -> None:
 async def test_a_fetch_is_retried_after_retriable_errors(broker: Machine, code: ErrorCode) -> None:
     await broker.create("t")
     await broker.write("t", [b"a"])
-    broker.script.once(ApiKey.FETCH, fetch_refused(code), fetch_refused(code))
+    broker.script.once(ApiKey.FETCH, refused(code), refused(code))
     async with consumer(broker, "t") as reader:
         assert await values(reader, 1) == [b"a"]
 
@@ -122,7 +122,7 @@ async def test_a_fetch_is_retried_after_retriable_errors(broker: Machine, code: 
 async def test_an_authorization_error_of_a_fetch_is_raised(broker: Machine) -> None:
     await broker.create("t")
     await broker.write("t", [b"a"])
-    broker.script.once(ApiKey.FETCH, fetch_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    broker.script.once(ApiKey.FETCH, refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     async with consumer(broker, "t") as reader:
         with pytest.raises(TopicAuthorizationFailedError, match="grant this client access"):
             await reader.getone()

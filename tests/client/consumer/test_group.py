@@ -25,7 +25,7 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, T1, member, stored, until_stored, values
-from tests.world.answers import commit_refused, drop, heartbeat_refused, join_refused, silence
+from tests.world.answers import drop, refused, silence
 from tests.world.broker import until
 from tests.world.programs import Machine, Simulation, simulated
 
@@ -173,7 +173,7 @@ async def test_a_rebalance_waits_until_the_program_polls(broker: Machine) -> Non
     async with member(broker) as reader:
         reader.subscribe(["t"], listener=listener)
         assert await values(reader, 2) == [b"0", b"1"]
-        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        broker.script.once(ApiKey.HEARTBEAT, refused(ErrorCode.REBALANCE_IN_PROGRESS))
         await beats(broker, 3)
         assert len(broker.script.asked(JoinGroupRequest)) == 2  # the second of the first round: a member id
         assert listener.seen == [("assigned", [T0])]
@@ -188,7 +188,7 @@ async def test_a_rebalance_proceeds_while_a_poll_waits(broker: Machine) -> None:
     await broker.create("t")
     async with member(broker, "t") as reader:
         waiting = asyncio.ensure_future(reader.getone())
-        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        broker.script.once(ApiKey.HEARTBEAT, refused(ErrorCode.REBALANCE_IN_PROGRESS))
         await until(lambda: len(broker.script.asked(SyncGroupRequest)) == 2)
         await broker.write("t", [b"a"])
         assert (await waiting).value == b"a"
@@ -203,7 +203,7 @@ async def test_a_rebalance_during_iteration(broker: Machine) -> None:
         async for record in reader:
             read.append(record.value)
             if len(read) == 2:
-                broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+                broker.script.once(ApiKey.HEARTBEAT, refused(ErrorCode.REBALANCE_IN_PROGRESS))
                 await until(lambda: reader._running().gate.awaited)
             if len(read) == 5:
                 break
@@ -220,7 +220,7 @@ async def test_a_removed_member_loses_its_partitions_and_rejoins(broker: Machine
     async with member(broker) as reader:
         reader.subscribe(["t"], listener=listener)
         assert await values(reader, 1) == [b"a"]
-        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(code))
+        broker.script.once(ApiKey.HEARTBEAT, refused(code))
         await until(lambda: reader._running().gate.awaited)
         assert await values(reader, 1) == [b"a"]  # nothing was committed, so it is read again
         assert listener.seen == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
@@ -230,7 +230,7 @@ async def test_a_removed_member_loses_its_partitions_and_rejoins(broker: Machine
 async def test_a_fenced_member_raises_in_every_poll(broker: Machine) -> None:
     await broker.create("t")
     async with member(broker, "t", group_instance_id="i") as reader:
-        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID))
+        broker.script.once(ApiKey.HEARTBEAT, refused(ErrorCode.FENCED_INSTANCE_ID))
         for _ in range(2):
             with pytest.raises(FencedInstanceIdError, match="group_instance_id 'i'"):
                 await reader.getone()
@@ -242,7 +242,7 @@ async def test_a_fenced_member_raises_in_every_poll(broker: Machine) -> None:
 @simulated
 async def test_start_raises_if_the_group_refuses_the_member(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.once(ApiKey.JOIN_GROUP, join_refused(ErrorCode.INVALID_SESSION_TIMEOUT))
+    broker.script.once(ApiKey.JOIN_GROUP, refused(ErrorCode.INVALID_SESSION_TIMEOUT))
     reader = member(broker, "t")
     with pytest.raises(KafkaError, match=r"group\.min\.session\.timeout\.ms"):
         await reader.start()
@@ -253,7 +253,7 @@ async def test_fetching_continues_while_the_coordinator_is_unknown(broker: Machi
     await broker.create("t")
     async with member(broker, "t") as reader:
         for round_ in range(3):
-            broker.script.once(ApiKey.HEARTBEAT, drop if round_ % 2 else heartbeat_refused(ErrorCode.NOT_COORDINATOR))
+            broker.script.once(ApiKey.HEARTBEAT, drop if round_ % 2 else refused(ErrorCode.NOT_COORDINATOR))
             await beats(broker, 2)
             await broker.write("t", [b"%d" % round_])
             assert await values(reader, 1) == [b"%d" % round_]
@@ -337,7 +337,7 @@ async def test_a_listener_of_plain_functions(broker: Machine) -> None:
     reader = member(broker)
     reader.subscribe(["t"], listener=listener)
     async with reader:
-        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        broker.script.once(ApiKey.HEARTBEAT, refused(ErrorCode.UNKNOWN_MEMBER_ID))
         await until(lambda: reader._running().gate.awaited)
         await reader.getmany(timeout_ms=20)
         await until(lambda: len(seen) == 3)
@@ -413,7 +413,7 @@ async def test_an_automatic_commit_while_the_program_waits(broker: Machine) -> N
 async def test_a_failed_automatic_commit_is_covered_by_the_next(broker: Machine) -> None:
     await broker.create("t")
     await broker.write("t", [b"a"])
-    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+    broker.script.once(ApiKey.OFFSET_COMMIT, refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     async with member(broker, "t", auto_commit_interval_ms=5) as reader:
         await values(reader, 1)
         waiting = asyncio.ensure_future(reader.getmany(timeout_ms=2_000))
@@ -445,7 +445,7 @@ async def test_no_automatic_commits_when_they_are_off(broker: Machine) -> None:
 @simulated
 async def test_a_commit_is_retried_after_retriable_errors(broker: Machine, code: ErrorCode) -> None:
     await broker.create("t")
-    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(code), drop)
+    broker.script.once(ApiKey.OFFSET_COMMIT, refused(code), drop)
     async with member(broker, "t", enable_auto_commit=False) as reader:
         await reader.commit({T0: 3})
         assert await stored(broker) == (3, "")
@@ -466,7 +466,7 @@ async def test_the_error_of_a_refused_commit_names_the_cause(
     broker: Machine, code: ErrorCode, error: type[KafkaError], says: str
 ) -> None:
     await broker.create("t")
-    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(code))
+    broker.script.once(ApiKey.OFFSET_COMMIT, refused(code))
     async with member(broker, "t", enable_auto_commit=False) as reader:
         with pytest.raises(error, match=says):
             await reader.commit({T0: 3})
@@ -485,7 +485,7 @@ async def test_a_commit_from_outside_of_a_group_with_members(broker: Machine) ->
 async def test_a_commit_times_out(broker: Machine) -> None:
     await broker.create("t")
     async with member(broker, "t", enable_auto_commit=False, request_timeout_ms=1_000) as reader:
-        broker.script.always(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        broker.script.always(ApiKey.OFFSET_COMMIT, refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         with pytest.raises(KafkaTimeoutError, match=r"within 1 s; the last attempt: .*COORDINATOR_LOAD_IN_PROGRESS"):
             await reader.commit({T0: 3})
 

@@ -14,7 +14,7 @@ from barnabas_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEp
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, values
 from tests.client.fake_broker import FakeBroker
-from tests.world.answers import drop, fetch_refused
+from tests.world.answers import drop, refused
 from tests.world.broker import until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
@@ -167,7 +167,7 @@ async def test_a_leader_epoch_error_refreshes_metadata(broker: FakeBroker, code:
     async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 1) == [b"a"]
-        broker.once(ApiKey.FETCH, fetch_refused(code))
+        broker.once(ApiKey.FETCH, refused(code))
         elect(broker)
         broker.write("t", [b"b"])
         assert await values(reader, 1) == [b"b"]

@@ -15,7 +15,7 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import member, stored
-from tests.world.answers import commit_refused, held
+from tests.world.answers import held, refused
 from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
@@ -113,7 +113,7 @@ async def test_a_commit_that_crosses_the_end_of_a_rebalance_is_made_again(broker
         broker.script.always(ApiKey.JOIN_GROUP, held(go))
         await rebalancing_in_a_poll(broker, reader, MemberState.JOINING)
         broker.script.always(ApiKey.JOIN_GROUP, None)
-        broker.script.once(ApiKey.OFFSET_COMMIT, *[commit_refused(ErrorCode.ILLEGAL_GENERATION)] * 2)
+        broker.script.once(ApiKey.OFFSET_COMMIT, *[refused(ErrorCode.ILLEGAL_GENERATION)] * 2)
         stopping = asyncio.create_task(reader.stop())
         await until(lambda: len(broker.script.asked(OffsetCommitRequest)) >= 2)
         go.set()

@@ -7,10 +7,9 @@ import pytest
 from barnabas_client import Consumer
 from barnabas_client.errors import ConsumerStoppedError, IllegalStateError, KafkaConnectionError
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, member
-from tests.world.answers import Action, Drop, silence
+from tests.world.answers import Action, Drop, refused, silence
 from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
@@ -156,8 +155,7 @@ async def test_a_broker_that_does_not_answer_where_the_coordinator_is_gives_its_
 async def test_a_member_searches_for_the_coordinator_that_was_not_found_with_the_metadata(broker: Machine) -> None:
     await broker.create("t")
     await broker.write("t", [b"a"])
-    not_yet = Coordinator(key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    broker.script.once(ApiKey.FIND_COORDINATOR, lambda request: FindCoordinatorResponse(coordinators=[not_yet]))
+    broker.script.once(ApiKey.FIND_COORDINATOR, refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     async with member(broker, "t") as reader:
         assert (await reader.getone()).value == b"a"
     assert broker.script.keys().count(ApiKey.FIND_COORDINATOR) == 2

@@ -33,7 +33,7 @@ from barnabas_protocol.messages.produce import (
 )
 from barnabas_protocol.registry import ApiKey
 from tests.client.producers import T0, batches, numbered, producer
-from tests.world.answers import produce_refused, silence
+from tests.world.answers import refused, silence
 from tests.world.broker import until
 from tests.world.programs import Machine, Simulation, simulated
 
@@ -264,7 +264,7 @@ async def test_a_record_takes_the_short_way(bootstrap_servers: str, way: str) ->
 @simulated
 async def test_records_that_are_not_acknowledged_in_time(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    broker.script.always(ApiKey.PRODUCE, refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     async with producer(broker, delivery_timeout_ms=60_000, retry_backoff_max_ms=5_000) as sender:
         with pytest.raises(DeliveryTimeoutError, match=r"send to t-0: .*delivery_timeout_ms \(60000 ms, records: 1,"):
             await sender.send_and_wait("t", b"v")
@@ -294,7 +294,7 @@ async def test_send_waits_while_buffer_memory_is_full(broker: Machine) -> None:
 @simulated
 async def test_send_fails_if_buffer_memory_stays_full(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    broker.script.always(ApiKey.PRODUCE, refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     sender = producer(broker, buffer_memory=500, max_block_ms=20)
     await sender.start()
     await sender.send("t", b"x" * 300)

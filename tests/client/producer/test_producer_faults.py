@@ -19,7 +19,7 @@ from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.sender import Sender
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas_protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceResponse,
@@ -31,7 +31,7 @@ from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.producers import batches, numbered, producer
-from tests.world.answers import Answer, default, drop, lose, produce_refused, silence
+from tests.world.answers import Answer, Refused, default, drop, lose, refused, silence
 from tests.world.programs import Machine, Simulation, simulated
 
 
@@ -40,14 +40,14 @@ from tests.world.programs import Machine, Simulation, simulated
     [
         drop,
         lose,
-        produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        produce_refused(ErrorCode.LEADER_NOT_AVAILABLE),
-        produce_refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS),
-        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
-        produce_refused(ErrorCode.REQUEST_TIMED_OUT),
-        produce_refused(ErrorCode.KAFKA_STORAGE_ERROR),
-        produce_refused(ErrorCode.CORRUPT_MESSAGE),
+        refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        refused(ErrorCode.LEADER_NOT_AVAILABLE),
+        refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+        refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        refused(ErrorCode.REQUEST_TIMED_OUT),
+        refused(ErrorCode.KAFKA_STORAGE_ERROR),
+        refused(ErrorCode.CORRUPT_MESSAGE),
     ],
     ids=lambda fault: getattr(fault, "__name__", ""),
 )
@@ -70,8 +70,8 @@ async def test_any_faults_in_any_order(broker: Machine, seed: int) -> None:
     faults: list[Callable[[Request], Answer]] = [
         drop,
         lose,
-        produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+        refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        refused(ErrorCode.NOT_ENOUGH_REPLICAS),
     ]
     await broker.create("t", 3)
     broker.script.always(ApiKey.PRODUCE, lambda r: chance.choice(faults)(r) if chance.random() < 0.3 else None)
@@ -92,8 +92,8 @@ async def test_any_faults_in_any_order(broker: Machine, seed: int) -> None:
 @simulated
 async def test_order_is_kept_without_idempotence(broker: Machine) -> None:
     await broker.create("t")
-    refused = produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    broker.script.once(ApiKey.PRODUCE, default, refused, drop, default, refused)
+    refuse = refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    broker.script.once(ApiKey.PRODUCE, default, refuse, drop, default, refuse)
     async with producer(broker, batch_size=100, enable_idempotence=False) as sender:
         for value in numbered(30):
             await sender.send("t", value * 20)
@@ -106,12 +106,11 @@ async def test_the_broker_lost_acknowledged_records(broker: Machine) -> None:
     async with producer(broker, batch_size=100) as sender:
         await sender.send_and_wait("t", b"first")
         first = read_header(broker.batches("t")[0]).producer_id
-        refused = produce_refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
         def lost(request: Request) -> Answer:
             assert isinstance(request, ProduceRequest)
             batch = request.topic_data[0].partition_data[0].records or b""
-            return refused(request) if read_header(batch).producer_id == first else None
+            return Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) if read_header(batch).producer_id == first else None
 
         broker.script.always(ApiKey.PRODUCE, lost)
         for value in numbered(10):
@@ -126,7 +125,7 @@ async def test_the_broker_lost_acknowledged_records(broker: Machine) -> None:
 async def test_an_unknown_producer_gets_a_new_producer_id(broker: Machine, code: ErrorCode) -> None:
     await broker.create("t")
     async with producer(broker) as sender:
-        broker.script.once(ApiKey.PRODUCE, default, produce_refused(code))
+        broker.script.once(ApiKey.PRODUCE, default, refused(code))
         assert (await sender.send_and_wait("t", b"a")).offset == 0
         assert (await sender.send_and_wait("t", b"b")).offset == 1
         assert (await sender.send_and_wait("t", b"c")).offset == 2
@@ -180,7 +179,7 @@ async def test_a_batch_without_an_answer_keeps_its_producer_id_while_another_par
     async with producer(broker, retry_backoff_ms=1000, retry_backoff_max_ms=1000) as sender:
         for number in range(2):
             await sender.send_and_wait("t", b"a", partition=number)
-        broker.script.once(ApiKey.PRODUCE, lose, produce_refused(ErrorCode.UNKNOWN_PRODUCER_ID))
+        broker.script.once(ApiKey.PRODUCE, lose, refused(ErrorCode.UNKNOWN_PRODUCER_ID))
         unanswered = await sender.send("t", b"b", partition=0)
         await asyncio.sleep(0.1)  # it waits for its retry now
         assert (await sender.send_and_wait("t", b"b", partition=1)).offset == 1
@@ -192,7 +191,7 @@ async def test_a_batch_without_an_answer_keeps_its_producer_id_while_another_par
 @simulated
 async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
+    broker.script.once(ApiKey.PRODUCE, refused(ErrorCode.MESSAGE_TOO_LARGE))
     async with producer(broker, batch_size=100) as sender:
         receipts = [await sender.send("t", value * 80) for value in numbered(6)]
         await sender.flush()
@@ -205,7 +204,7 @@ async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: Ma
 @simulated
 async def test_a_duplicate_is_acknowledged(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    broker.script.once(ApiKey.PRODUCE, refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == -1
 
@@ -270,8 +269,7 @@ async def test_an_error_that_names_the_new_leader_saves_a_metadata_request(simul
 @simulated
 async def test_a_producer_id_is_requested_again(broker: Machine) -> None:
     await broker.create("t")
-    loading = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
-    broker.script.once(ApiKey.INIT_PRODUCER_ID, drop, lambda request: loading)
+    broker.script.once(ApiKey.INIT_PRODUCER_ID, drop, refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == 0
 
@@ -279,8 +277,7 @@ async def test_a_producer_id_is_requested_again(broker: Machine) -> None:
 @simulated
 async def test_a_producer_id_that_is_refused(broker: Machine) -> None:
     await broker.create("t")
-    refused = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
-    broker.script.always(ApiKey.INIT_PRODUCER_ID, lambda request: refused)
+    broker.script.always(ApiKey.INIT_PRODUCER_ID, refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     async with producer(broker) as sender:
         with pytest.raises(KafkaError, match=r"CLUSTER_AUTHORIZATION_FAILED.*grant this client WRITE on its topics"):
             await sender.send_and_wait("t", b"v")

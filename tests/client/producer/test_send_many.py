@@ -27,7 +27,7 @@ from barnabas_protocol.records import build_batch, decode_records
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.producers import T0, batches, numbered, producer
-from tests.world.answers import Answer, Held, drop, lose, produce_refused, silence
+from tests.world.answers import Answer, Held, Refused, drop, lose, refused, silence
 from tests.world.broker import until
 from tests.world.programs import Machine, simulated
 
@@ -269,7 +269,7 @@ async def test_a_record_larger_than_buffer_memory(broker: Machine) -> None:
 @simulated
 async def test_buffer_memory_stays_full(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    broker.script.always(ApiKey.PRODUCE, refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     async with producer(broker, buffer_memory=500, max_block_ms=1_000) as sender:
         with pytest.raises(BufferExhaustedError, match=r"buffer_memory \(500 bytes\) stayed full"):
             await sender.send_many("t", [b"%d" % at * 150 for at in range(9)])
@@ -456,8 +456,8 @@ async def test_any_faults_in_any_order(broker: Machine, seed: int) -> None:
     faults: list[Callable[[Request], Answer]] = [
         drop,
         lose,
-        produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+        refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        refused(ErrorCode.NOT_ENOUGH_REPLICAS),
     ]
 
     def answer(request: Request) -> Answer:
@@ -465,7 +465,7 @@ async def test_any_faults_in_any_order(broker: Machine, seed: int) -> None:
         # The answer is for all partitions of the request.
         smallest = min(len(part.records or b"") for topic in request.topic_data for part in topic.partition_data)
         if smallest > limit:
-            return produce_refused(ErrorCode.MESSAGE_TOO_LARGE)(request)
+            return Refused(ErrorCode.MESSAGE_TOO_LARGE)
         largest = max(len(part.records or b"") for topic in request.topic_data for part in topic.partition_data)
         # A batch that was written once is never too large.
         return chance.choice(faults)(request) if chance.random() < 0.3 and largest <= limit else None
@@ -503,7 +503,7 @@ async def test_only_the_batch_with_a_record_that_does_not_fit_fails(broker: Mach
     def answer(request: Request) -> Answer:
         assert isinstance(request, ProduceRequest)
         largest = max(len(part.records or b"") for topic in request.topic_data for part in topic.partition_data)
-        return produce_refused(ErrorCode.MESSAGE_TOO_LARGE)(request) if largest > 700 else None
+        return Refused(ErrorCode.MESSAGE_TOO_LARGE) if largest > 700 else None
 
     await broker.create("t")
     broker.script.always(ApiKey.PRODUCE, answer)
@@ -520,7 +520,7 @@ async def test_only_the_batch_with_a_record_that_does_not_fit_fails(broker: Mach
 @simulated
 async def test_records_that_are_not_acknowledged_in_time(broker: Machine) -> None:
     await broker.create("t")
-    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    broker.script.always(ApiKey.PRODUCE, refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     async with producer(
         broker, delivery_timeout_ms=60_000, retry_backoff_ms=20_000, retry_backoff_max_ms=20_000
     ) as sender:

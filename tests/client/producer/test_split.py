@@ -11,7 +11,7 @@ from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.producers import batches, producer
-from tests.world.answers import Answer, drop, produce_refused
+from tests.world.answers import Answer, Refused, drop
 from tests.world.programs import Machine, simulated
 
 
@@ -23,7 +23,7 @@ def at_most(size: int, *, chance: random.Random | None = None) -> Any:
         if chance is not None and chance.random() < 0.2:
             return drop(request)
         sizes = [len(part.records or b"") for topic in request.topic_data for part in topic.partition_data]
-        return produce_refused(ErrorCode.MESSAGE_TOO_LARGE)(request) if max(sizes) > size else None
+        return Refused(ErrorCode.MESSAGE_TOO_LARGE) if max(sizes) > size else None
 
     return action
 

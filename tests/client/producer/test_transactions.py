@@ -19,7 +19,7 @@ from barnabas_client.errors import (
     TransactionAbortedError,
 )
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas_protocol.messages.end_txn import EndTxnRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas_protocol.messages.offset_fetch import (
@@ -32,7 +32,7 @@ from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member, stored, values
 from tests.client.producers import numbered, producer
 from tests.sampling import slow
-from tests.world.answers import Action, Answer, drop, lose, produce_refused, silence
+from tests.world.answers import Action, Answer, Refused, drop, lose, refused, silence
 from tests.world.broker import until
 from tests.world.programs import Machine, Simulation, simulated
 
@@ -182,11 +182,6 @@ def named(coordinator: Machine) -> Action:
     return action
 
 
-def ended(code: ErrorCode) -> Action:
-    """The answer to EndTxn."""
-    return lambda request: EndTxnResponse(throttle_time_ms=0, error_code=code)
-
-
 @simulated
 async def test_a_coordinator_that_moves(simulation: Simulation) -> None:
     one, other = await simulation.machine(), await simulation.machine()
@@ -194,8 +189,8 @@ async def test_a_coordinator_that_moves(simulation: Simulation) -> None:
     async with producer(one, transactional_id="x") as sender:
         await sender.begin_transaction()
         await sender.send_and_wait("t", b"0")
-        one.script.always(ApiKey.END_TXN, ended(ErrorCode.NOT_COORDINATOR))
-        other.script.always(ApiKey.END_TXN, ended(ErrorCode.NONE))
+        one.script.always(ApiKey.END_TXN, refused(ErrorCode.NOT_COORDINATOR))
+        other.script.always(ApiKey.END_TXN, refused(ErrorCode.NONE))
         for broker in (one, other):
             broker.script.always(ApiKey.FIND_COORDINATOR, named(other))
         await sender.commit_transaction()
@@ -209,7 +204,7 @@ async def test_a_coordinator_that_moves(simulation: Simulation) -> None:
 @simulated
 async def test_a_record_that_is_refused_fails_the_transaction(broker: Machine) -> None:
     await broker.create("t", 2)
-    broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
+    broker.script.once(ApiKey.PRODUCE, refused(ErrorCode.MESSAGE_TOO_LARGE))
     async with producer(broker, transactional_id="x") as sender:
         with pytest.raises(TransactionAbortableError, match="MESSAGE_TOO_LARGE") as raised:
             async with sender.transaction():
@@ -283,11 +278,11 @@ async def test_a_fencing_inside_of_a_block_is_what_the_block_raises(broker: Mach
 @simulated
 async def test_a_commit_that_takes_too_long_goes_on(broker: Machine) -> None:
     await broker.create("t", 2)
-    refused = asyncio.Event()
+    asked = asyncio.Event()
 
     def not_yet(request: Request) -> Answer:
-        refused.set()
-        return EndTxnResponse(throttle_time_ms=0, error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        asked.set()
+        return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     async with producer(broker, transactional_id="x", max_block_ms=200) as sender:
         await sender.begin_transaction()
@@ -295,7 +290,7 @@ async def test_a_commit_that_takes_too_long_goes_on(broker: Machine) -> None:
         broker.script.always(ApiKey.END_TXN, not_yet)
         with pytest.raises(KafkaTimeoutError, match=r"CONCURRENT_TRANSACTIONS.*the same call can be made again"):
             await sender.commit_transaction()
-        assert refused.is_set()
+        assert asked.is_set()
         broker.script.always(ApiKey.END_TXN, None)
         await until(lambda: bool(broker.markers("t")))
         await sender.commit_transaction()

@@ -8,7 +8,7 @@ from barnabas_pipeline.sink.sending import send
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 from tests.client.producers import numbered, producer
-from tests.world.answers import produce_refused
+from tests.world.answers import refused
 from tests.world.programs import Machine, simulated
 
 HEADERS = (("h", b"1"),)
@@ -45,6 +45,6 @@ async def test_nothing_and_an_error(broker: Machine) -> None:
     await broker.create("t")
     async with producer(broker) as sender:
         await send(sender, [])
-        broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
+        broker.script.always(ApiKey.PRODUCE, refused(ErrorCode.MESSAGE_TOO_LARGE))
         with pytest.raises(MessageSizeTooLargeError):
             await send(sender, [SinkRecord("t", None, None, b"v", ())])

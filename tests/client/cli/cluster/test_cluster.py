@@ -18,14 +18,13 @@ from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Request
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.fake_broker import brokers
 from tests.client.fake_cluster import THROTTLES, FakeCluster, Moving
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.cluster.harness import eventually
 from tests.interop.kafka_server import run_tool
-from tests.world.answers import Answer
+from tests.world.answers import refused
 
 ZERO, ONE, TWO = (TopicPartition("t", number) for number in range(3))
 T = ConfigResource.topic("t")
@@ -324,12 +323,9 @@ async def test_throttles_are_set_and_removed(cluster: FakeCluster, run: Cli) -> 
 
 async def test_an_outage_ends_the_command_and_not_the_reassignments(cluster: FakeCluster, run: Cli) -> None:
     cluster.throttles = True
-
-    def refuse(request: Request) -> Answer:
-        return ListPartitionReassignmentsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=[])
-
     words = ("cluster", "reassign", "t:0", "--to", "2,3", "--throttle", "1MB", "--execute", *QUICK)
     none = ListPartitionReassignmentsResponse(topics=[])
+    refuse = refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     cluster.brokers[0].once(ApiKey.LIST_PARTITION_REASSIGNMENTS, lambda request: none, refuse)
     failed = await run(*words, status=1)
     assert "see `barnabas cluster reassign --progress`" in failed.err
