@@ -9,15 +9,11 @@ import pytest
 
 from barnabas_client import Admin, Consumer, Producer, TopicPartition
 from barnabas_client.errors import IllegalStateError, InvalidTopicError, KafkaConnectionError, KafkaError
-from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Request
-from tests.client.consumers import T0, consumer, member
-from tests.client.fake_broker import HOST, FakeBroker
-from tests.world.answers import Answer, Raw
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
+from tests.client.consumers import T0, consumer, member, stored
+from tests.world.answers import Raw
+from tests.world.broker import ScriptedBroker
+from tests.world.programs import Machine, simulated
 
 #: What speaks another protocol says.
 NONSENSE = b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(60)
@@ -39,8 +35,9 @@ async def test_settings_of_a_wrong_type(settings: dict[str, Any], message: str) 
         Consumer("t", **settings)
 
 
-async def test_arguments_of_a_consumer_of_a_wrong_type(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_arguments_of_a_consumer_of_a_wrong_type(broker: Machine) -> None:
+    await broker.create("t")
     wrong: Any = 5
     text: Any = "5"
     async with member(broker) as reader:
@@ -60,8 +57,9 @@ async def test_arguments_of_a_consumer_of_a_wrong_type(broker: FakeBroker) -> No
                 await call()
 
 
-async def test_arguments_of_a_producer_of_a_wrong_type(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_arguments_of_a_producer_of_a_wrong_type(broker: Machine) -> None:
+    await broker.create("t")
     async with Producer(bootstrap_servers=broker.address) as producer:
         wrong: list[dict[str, Any]] = [
             {"timestamp_ms": "now"},
@@ -76,9 +74,10 @@ async def test_arguments_of_a_producer_of_a_wrong_type(broker: FakeBroker) -> No
     assert broker.values("t") == [b"y"]
 
 
-async def test_a_single_name_is_not_a_list_of_names(broker: FakeBroker) -> None:
+@simulated
+async def test_a_single_name_is_not_a_list_of_names(broker: Machine) -> None:
     """It would delete the topics that are called as its letters."""
-    broker.create("t")
+    await broker.create("t")
     wrong: Any = "t"
     number: Any = 5
     async with Admin(bootstrap_servers=broker.address) as admin:
@@ -93,12 +92,13 @@ async def test_a_single_name_is_not_a_list_of_names(broker: FakeBroker) -> None:
                 await call(wrong)
             with pytest.raises(TypeError, match="give a list of names"):
                 await call(number)
-    assert "t" in broker.topics
+    assert broker.values("t") == []
 
 
 @pytest.mark.parametrize("key", [ApiKey.API_VERSIONS, ApiKey.METADATA])
-async def test_start_at_a_broker_with_invalid_responses(broker: FakeBroker, key: ApiKey) -> None:
-    broker.always(key, lambda request: Raw(NONSENSE))
+@simulated
+async def test_start_at_a_broker_with_invalid_responses(broker: Machine, key: ApiKey) -> None:
+    broker.script.always(key, lambda request: Raw(NONSENSE))
     with pytest.raises(
         KafkaConnectionError, match=r"not a Kafka response.*To do: check that a Kafka broker listens there"
     ):
@@ -106,20 +106,22 @@ async def test_start_at_a_broker_with_invalid_responses(broker: FakeBroker, key:
 
 
 @pytest.mark.parametrize("key", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH])
-async def test_a_broker_with_invalid_responses_for_a_while(broker: FakeBroker, key: ApiKey) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(key, *[lambda request: Raw(NONSENSE)] * 2)
+@simulated
+async def test_a_broker_with_invalid_responses_for_a_while(broker: Machine, key: ApiKey) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.once(key, *[lambda request: Raw(NONSENSE)] * 2)
     async with member(broker, "t") as reader:
         assert (await reader.getone()).value == b"a"
 
 
-async def test_a_commit_with_an_invalid_response(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_a_commit_with_an_invalid_response(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with member(broker, "t", request_timeout_ms=500, close_timeout_ms=100) as reader:
         await reader.getone()
-        broker.always(ApiKey.OFFSET_COMMIT, lambda request: Raw(NONSENSE))
+        broker.script.always(ApiKey.OFFSET_COMMIT, lambda request: Raw(NONSENSE))
         with pytest.raises(KafkaError, match="commit to group 'g'"):
             await reader.commit()
 
@@ -127,7 +129,8 @@ async def test_a_commit_with_an_invalid_response(broker: FakeBroker) -> None:
 # What no request can carry is refused at once: it would make requests fail that others need, too.
 
 
-async def test_invalid_topics_and_partition_numbers(broker: FakeBroker) -> None:
+@simulated
+async def test_invalid_topics_and_partition_numbers(broker: Machine) -> None:
     async with consumer(broker) as reader:
         calls: list[tuple[str, Callable[[], Any]]] = [
             ("subscribe.*give a name of the characters", lambda: reader.subscribe(["caf\u00e9"])),
@@ -142,8 +145,9 @@ async def test_invalid_topics_and_partition_numbers(broker: FakeBroker) -> None:
         reader.assign([TopicPartition("t", (1 << 31) - 1)])
 
 
-async def test_invalid_offsets(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_invalid_offsets(broker: Machine) -> None:
+    await broker.create("t")
     wrong: Any = [1 << 63, -1, (-1, ""), (1 << 63, "noted", 3)]
     mistyped: Any = [True, None, "3", 3.5, (), (1, None), (1, "", "0"), (1, "", 0, 0)]
     async with member(broker, "t") as reader:
@@ -157,10 +161,11 @@ async def test_invalid_offsets(broker: FakeBroker) -> None:
             with pytest.raises(TypeError, match="give an offset, or an offset with metadata"):
                 await reader.commit({T0: offset})
         await reader.commit({T0: ((1 << 63) - 1, "noted")})
-        assert broker.committed == {("g", "t", 0): ((1 << 63) - 1, "noted")}
+        assert await stored(broker) == ((1 << 63) - 1, "noted")
 
 
-async def test_invalid_offsets_of_an_admin_client(broker: FakeBroker) -> None:
+@simulated
+async def test_invalid_offsets_of_an_admin_client(broker: Machine) -> None:
     wrong: Any = "5"
     async with Admin(bootstrap_servers=broker.address) as admin:
         with pytest.raises(TypeError, match="alter_consumer_group_offsets: '5' for t-0: give an offset"):
@@ -169,8 +174,9 @@ async def test_invalid_offsets_of_an_admin_client(broker: FakeBroker) -> None:
             await admin.alter_consumer_group_offsets("g", {T0: -5})
 
 
-async def test_invalid_records_do_not_affect_others(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_invalid_records_do_not_affect_others(broker: Machine) -> None:
+    await broker.create("t")
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (ValueError, "timestamp_ms is -5: give milliseconds since 1970", {"timestamp_ms": -5}),
         (ValueError, "timestamp_ms is 9223372036854775808", {"timestamp_ms": 1 << 63}),
@@ -195,19 +201,11 @@ async def test_invalid_records_do_not_affect_others(broker: FakeBroker) -> None:
     assert broker.values("t") == [b"first", b"last"]
 
 
-async def test_every_poll_reports_an_invalid_topic(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_every_poll_reports_an_invalid_topic(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
 
-    def invalid(request: Request) -> Answer:
-        assert isinstance(request, MetadataRequest)
-        response = broker._metadata(request)
-        for topic in response.topics:
-            if topic.name == "a b":
-                topic.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
-        return response
-
-    broker.always(ApiKey.METADATA, invalid)
     async with member(broker, "a b") as reader:
         for _ in range(2):
             with pytest.raises(InvalidTopicError, match=r"read topic 'a b': INVALID_TOPIC_EXCEPTION\. To do: use 1"):
@@ -221,29 +219,30 @@ def test_a_group_id_that_is_too_long() -> None:
         Consumer("t", group_id="x" * 32_768)
 
 
-async def test_a_group_id_that_cannot_be_sent(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_group_id_that_cannot_be_sent(broker: Machine) -> None:
+    await broker.create("t")
     with pytest.raises(KafkaError, match="FindCoordinatorRequest cannot be sent"):
         await member(broker, "t", group_id="\ud800").start()
 
 
-async def test_a_poll_from_another_event_loop(broker: FakeBroker) -> None:
-    broker.create("t")
+async def test_a_poll_from_another_event_loop(real: ScriptedBroker) -> None:
+    await real.create("t")
 
     def elsewhere(reader: Consumer) -> None:
         asyncio.run(reader.getone())
 
-    async with consumer(broker, "t") as reader:
+    async with consumer(real, "t") as reader:
         with pytest.raises(IllegalStateError, match=r"belongs to the event loop that started it.*To do: make one"):
             await asyncio.to_thread(elsewhere, reader)
 
 
 async def test_tls_to_a_plain_text_listener() -> None:
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), HOST, 0)
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    reader = Consumer("t", bootstrap_servers=f"{HOST}:{port}", security_protocol="SSL", request_timeout_ms=5_000)
+    reader = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", security_protocol="SSL", request_timeout_ms=5_000)
     with pytest.raises(
-        KafkaConnectionError, match=rf"cannot connect to {HOST}:{port}: \S.*listens there, and with TLS"
+        KafkaConnectionError, match=rf"cannot connect to 127.0.0.1:{port}: \S.*listens there, and with TLS"
     ):
         await reader.start()
     server.close()

@@ -11,13 +11,12 @@ from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_broker import HOST, FakeBroker
 from tests.world.answers import Answer, drop, silence
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
+from tests.world.broker import until
+from tests.world.programs import Machine, Simulation, simulated
 
 
 def configured(*servers: tuple[str, int], request_timeout_ms: int = 5_000, max_age_ms: int = 300_000) -> ClientConfig:
@@ -30,35 +29,37 @@ def configured(*servers: tuple[str, int], request_timeout_ms: int = 5_000, max_a
     )
 
 
-def at(*brokers: FakeBroker, **settings: int) -> ClientConfig:
-    return configured(*((HOST, broker.port) for broker in brokers), **settings)
+def at(*brokers: Machine, **settings: int) -> ClientConfig:
+    return configured(*((broker.host, broker.port) for broker in brokers), **settings)
 
 
 def closed_port() -> int:
     with socket.socket() as reserved:
-        reserved.bind((HOST, 0))
+        reserved.bind(("127.0.0.1", 0))
         port: int = reserved.getsockname()[1]
         return port
 
 
-async def test_metadata_comes_from_any_bootstrap_server(broker: FakeBroker) -> None:
-    network = Network(configured((HOST, closed_port()), (HOST, broker.port)))
+@simulated
+async def test_metadata_comes_from_any_bootstrap_server(broker: Machine) -> None:
+    network = Network(configured(("nowhere", 9092), (broker.host, broker.port)))
     await network.start()
-    assert network.cluster.brokers[0].port == broker.port
+    assert network.cluster.brokers[0].host == broker.host
     await network.close()
 
 
 async def test_no_bootstrap_server_answers() -> None:
     one, other = closed_port(), closed_port()
-    network = Network(configured((HOST, one), (HOST, other)))
+    network = Network(configured(("127.0.0.1", one), ("127.0.0.1", other)))
     with pytest.raises(KafkaConnectionError, match=rf"{one}.*{other}"):
         await network.start()
     await network.close()
 
 
-async def test_metadata_of_watched_topics_is_requested(broker: FakeBroker) -> None:
-    broker.create("t", 2)
-    broker.create("u")
+@simulated
+async def test_metadata_of_watched_topics_is_requested(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.create("u")
     network = Network(at(broker))
     network.watch(["t"])
     await network.start()
@@ -70,12 +71,13 @@ async def test_metadata_of_watched_topics_is_requested(broker: FakeBroker) -> No
     assert set((await network.refresh()).topics) == {"u"}
     network.watch(None)
     assert set((await network.refresh()).topics) == {"t", "u"}
-    assert broker.asked(MetadataRequest)[-1].topics is None
+    assert broker.script.asked(MetadataRequest)[-1].topics is None
     await network.close()
 
 
-async def test_a_look_up_does_not_watch_topics(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_look_up_does_not_watch_topics(broker: Machine) -> None:
+    await broker.create("t")
     network = Network(at(broker))
     await network.start()
     assert set((await network.look_up(None)).topics) == {"t"}
@@ -85,16 +87,18 @@ async def test_a_look_up_does_not_watch_topics(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_concurrent_refreshes_share_one_request(broker: FakeBroker) -> None:
+@simulated
+async def test_concurrent_refreshes_share_one_request(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
-    before = len(broker.asked(MetadataRequest))
+    before = len(broker.script.asked(MetadataRequest))
     await asyncio.gather(*(network.refresh() for _ in range(20)))
-    assert len(broker.asked(MetadataRequest)) - before <= 2
+    assert len(broker.script.asked(MetadataRequest)) - before <= 2
     await network.close()
 
 
-async def test_listeners_get_each_new_cluster(broker: FakeBroker) -> None:
+@simulated
+async def test_listeners_get_each_new_cluster(broker: Machine) -> None:
     network = Network(at(broker))
     heard: list[int] = []
     network.listeners.append(lambda cluster: heard.append(cluster.version))
@@ -105,8 +109,9 @@ async def test_listeners_get_each_new_cluster(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_metadata_is_requested_again_after_its_maximum_age(broker: FakeBroker) -> None:
-    network = Network(configured((HOST, broker.port), max_age_ms=5))
+@simulated
+async def test_metadata_is_requested_again_after_its_maximum_age(broker: Machine) -> None:
+    network = Network(at(broker, max_age_ms=5))
     await network.start()
     updated = asyncio.Event()
     network.listeners.append(lambda cluster: updated.set())
@@ -114,58 +119,66 @@ async def test_metadata_is_requested_again_after_its_maximum_age(broker: FakeBro
     await network.close()
 
 
-async def test_metadata_is_requested_again_while_a_topic_has_no_leader(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.topics["t"][0].leader = -1
+@simulated
+async def test_metadata_is_requested_again_while_a_topic_has_no_leader(simulation: Simulation) -> None:
+    broker, other = await simulation.cluster(2)
+    await broker.create("t", 1, [1])
+    other.kill()
+    image = broker.broker.services.cluster
+    await until(lambda: image.image.topics["t"].partitions[0].leader == -1)
     network = Network(at(broker))
     network.watch(["t"])
     await network.start()
     found = asyncio.Event()
     tp = TopicPartition("t", 0)
-    network.listeners.append(lambda cluster: found.set() if cluster.leader(tp) == 0 else None)
+    network.listeners.append(lambda cluster: found.set() if cluster.leader(tp) == 1 else None)
     await network.refresh()
-    broker.topics["t"][0].leader = 0
+    await other.start()
     await found.wait()
     await network.close()
 
 
-async def test_a_broker_that_disconnects_is_asked_again(broker: FakeBroker) -> None:
+@simulated
+async def test_a_broker_that_disconnects_is_asked_again(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
-    broker.once(ApiKey.METADATA, drop)
+    broker.script.once(ApiKey.METADATA, drop)
     with pytest.raises(KafkaConnectionError):
         await network.refresh()
     assert (await network.refresh()).brokers
     await network.close()
 
 
-async def test_another_broker_is_asked_if_one_is_down(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
+@simulated
+async def test_another_broker_is_asked_if_one_is_down(simulation: Simulation) -> None:
+    one, other = await simulation.cluster(2)
     network = Network(at(one))
     await network.start()
-    await one.stop()
+    simulation.network.refuse(one.life, 60)
     cluster = await network.refresh()
     assert set(cluster.brokers) == {0, 1}
-    assert other.asked(MetadataRequest)
+    assert other.script.asked(MetadataRequest)
     await network.close()
 
 
-async def test_another_broker_is_asked_if_one_brings_nothing_new(pair: tuple[FakeBroker, FakeBroker]) -> None:
+@simulated
+async def test_another_broker_is_asked_if_one_brings_nothing_new(simulation: Simulation) -> None:
     """A broker that is cut off from its cluster names itself as the leader for as long as that lasts."""
-    one, other = pair
+    one, other = await simulation.cluster(2)
     network = Network(at(one))
     await network.start()
     await network.refresh()
-    assert not other.asked(MetadataRequest)
+    assert not other.script.asked(MetadataRequest)
     await network.refresh()
-    assert other.asked(MetadataRequest)
+    assert other.script.asked(MetadataRequest)
     await network.close()
 
 
-async def test_a_refresh_has_a_timeout(broker: FakeBroker) -> None:
+@simulated
+async def test_a_refresh_has_a_timeout(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
-    broker.always(ApiKey.METADATA, silence)
+    broker.script.always(ApiKey.METADATA, silence)
     with pytest.raises(KafkaTimeoutError, match=r"no metadata within 0\.01 s"):
         await network.refresh(timeout=0.01)
     await network.close()
@@ -175,29 +188,33 @@ def no_brokers(request: Request) -> Answer:
     return MetadataResponse(brokers=[], topics=[])
 
 
-async def test_a_response_without_brokers_is_an_error(broker: FakeBroker) -> None:
-    broker.always(ApiKey.METADATA, no_brokers)
+@simulated
+async def test_a_response_without_brokers_is_an_error(broker: Machine) -> None:
+    broker.script.always(ApiKey.METADATA, no_brokers)
     with pytest.raises(KafkaConnectionError, match=r"knows no brokers.*To do: ") as raised:
         await Network(at(broker, request_timeout_ms=1_000)).start()
-    broker.always(ApiKey.METADATA, None)
+    broker.script.always(ApiKey.METADATA, None)
     network = Network(at(broker))
     await network.start()
-    broker.always(ApiKey.METADATA, no_brokers)
+    broker.script.always(ApiKey.METADATA, no_brokers)
     with pytest.raises(KafkaConnectionError, match=r"knows no brokers") as later:
         await network.refresh()
     assert raised.type is later.type is KafkaConnectionError, "and not a private class"
     await network.close()
 
 
-async def test_start_waits_until_a_broker_is_known(broker: FakeBroker) -> None:
-    broker.once(ApiKey.METADATA, no_brokers)
+@simulated
+async def test_start_waits_until_a_broker_is_known(broker: Machine) -> None:
+    broker.script.once(ApiKey.METADATA, no_brokers)
     network = Network(at(broker))
     await network.start()
     assert set(network.cluster.brokers) == {0}
     await network.close()
 
 
-async def test_one_connection_for_each_purpose(broker: FakeBroker) -> None:
+@simulated
+async def test_one_connection_for_each_purpose(simulation: Simulation) -> None:
+    broker = await simulation.machine()
     network = Network(at(broker))
     await network.start()
     data = await network.connection(0, Purpose.DATA)
@@ -207,14 +224,15 @@ async def test_one_connection_for_each_purpose(broker: FakeBroker) -> None:
     assert network.open_connection(0, Purpose.FETCH) is fetch
     assert network.open_connection(0, Purpose.GROUP) is None
     assert network.open_connection(9, Purpose.DATA) is None
-    assert broker.connections == 2
-    network.connections.disconnect((HOST, broker.port), Purpose.FETCH, "test")
+    assert len(simulation.network._ends[broker.life]) == 2
+    network.connections.disconnect((broker.host, broker.port), Purpose.FETCH, "test")
     assert fetch.closed
     assert await network.connection(0, Purpose.FETCH) is not fetch
     await network.close()
 
 
-async def test_a_broker_that_is_not_known(broker: FakeBroker) -> None:
+@simulated
+async def test_a_broker_that_is_not_known(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
     with pytest.raises(KafkaConnectionError, match=r"broker 9 is not part of the cluster"):
@@ -222,23 +240,25 @@ async def test_a_broker_that_is_not_known(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_why_a_broker_cannot_be_reached_is_known_whoever_has_tried(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
+@simulated
+async def test_why_a_broker_cannot_be_reached_is_known_whoever_has_tried(simulation: Simulation) -> None:
+    one, other = await simulation.cluster(2)
     network = Network(at(one))
     await network.start()
-    await other.stop()
+    simulation.network.refuse(other.life, 10)
     with pytest.raises(KafkaConnectionError) as raised:
         await network.connection(1, Purpose.GROUP)
     assert network.failure(1) is raised.value
     assert network.failure(0) is None
     assert network.failure(7) is None
-    await other.start()
-    await network.connections.open((HOST, other.port), Purpose.DATA, at_once=True)
+    await asyncio.sleep(10)
+    await network.connections.open((other.host, other.port), Purpose.DATA, at_once=True)
     assert network.failure(1) is None
     await network.close()
 
 
-async def test_a_restarted_broker_is_reached_again(broker: FakeBroker) -> None:
+@simulated
+async def test_a_restarted_broker_is_reached_again(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
     await broker.stop()
@@ -251,23 +271,21 @@ async def test_a_restarted_broker_is_reached_again(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_a_broker_that_moves_is_found_at_its_new_address(broker: FakeBroker) -> None:
-    network = Network(at(broker))
+@simulated
+async def test_a_broker_that_moves_is_found_at_its_new_address(simulation: Simulation) -> None:
+    before, after = await simulation.machine(), await simulation.machine()
+    network = Network(at(before))
     await network.start()
-    await broker.stop()
-    broker.port = 0
-    await broker.start()
-    network.learn(network.cluster.updated(metadata_of(broker), ()))
-    assert (await network.connection(0, Purpose.DATA)).port == broker.port
+    await before.stop()
+    moved = MetadataResponseBroker(node_id=0, host=after.host, port=after.port)
+    network.learn(network.cluster.updated(MetadataResponse(brokers=[moved], topics=[]), ()))
+    assert (await network.connection(0, Purpose.DATA)).host == after.host
     await network.close()
 
 
-def metadata_of(broker: FakeBroker) -> MetadataResponse:
-    return broker._metadata(MetadataRequest(topics=[]))
-
-
-async def test_idle_connections_are_closed(broker: FakeBroker) -> None:
-    config = ClientConfig(servers=((HOST, broker.port),), connections_max_idle_ms=5, retry_backoff_ms=1)
+@simulated
+async def test_idle_connections_are_closed(broker: Machine) -> None:
+    config = ClientConfig(servers=((broker.host, broker.port),), connections_max_idle_ms=5, retry_backoff_ms=1)
     network = Network(config)
     await network.start()
     connection = await network.connection(0, Purpose.FETCH)
@@ -277,7 +295,8 @@ async def test_idle_connections_are_closed(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_a_closed_client_refuses(broker: FakeBroker) -> None:
+@simulated
+async def test_a_closed_client_refuses(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
     await network.close()
@@ -287,10 +306,11 @@ async def test_a_closed_client_refuses(broker: FakeBroker) -> None:
         await network.connection(0, Purpose.GROUP)
 
 
-async def test_close_fails_pending_refreshes(broker: FakeBroker) -> None:
+@simulated
+async def test_close_fails_pending_refreshes(broker: Machine) -> None:
     network = Network(at(broker))
     await network.start()
-    broker.always(ApiKey.METADATA, silence)
+    broker.script.always(ApiKey.METADATA, silence)
     waiting = asyncio.ensure_future(network.refresh())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -299,15 +319,13 @@ async def test_close_fails_pending_refreshes(broker: FakeBroker) -> None:
         await waiting
 
 
-async def test_error_codes_of_metadata(broker: FakeBroker) -> None:
-    def refused(request: Request) -> Answer:
-        response = metadata_of(broker)
-        response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return response
-
+@simulated
+async def test_error_codes_of_metadata(broker: Machine) -> None:
+    here = MetadataResponseBroker(node_id=0, host=broker.host, port=broker.port)
+    refused = MetadataResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, brokers=[here], topics=[])
     network = Network(at(broker))
     await network.start()
-    broker.once(ApiKey.METADATA, refused)
+    broker.script.once(ApiKey.METADATA, lambda request: refused)
     with pytest.raises(KafkaConnectionError):
         await network.refresh()
     await network.close()
