@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from barnabas_client import Admin, Consumer, NewTopic, Producer
-from tests.client.fake_broker import brokers
+from barnabas_client import Admin, Consumer, NewTopic, Producer, TopicPartition
+from tests.client.consumers import stored
+from tests.world.broker import running
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -16,7 +17,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 async def scenario() -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-    async with brokers() as (broker,):
+    async with running() as broker:
         async with Admin(bootstrap_servers=broker.address) as admin:
             await admin.create_topics([NewTopic("t", num_partitions=2)])
         async with Producer(bootstrap_servers=broker.address, compression_type="lz4") as producer:
@@ -29,8 +30,8 @@ async def scenario() -> None:
                 count += 1
                 if count == 500:
                     break
-        assert sum(offset for offset, _ in broker.committed.values()) == 500
-        await broker.stop()
+        committed = [await stored(broker, TopicPartition("t", number)) for number in range(2)]
+        assert sum(one[0] for one in committed if one is not None) == 500
     assert not complaints
 
 

@@ -13,11 +13,10 @@ from barnabas_client import Admin, Consumer, ConsumerRecord, Producer, ShareCons
 from barnabas_client.errors import IllegalStateError, KafkaError, ProducerClosedError
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, member
-from tests.client.fake_broker import FakeBroker
 from tests.client.producers import producer
-from tests.stopwatch import stopwatch
 from tests.world.answers import silence
-from tests.world.broker import until
+from tests.world.broker import ScriptedBroker, until
+from tests.world.programs import Machine, Simulation, simulated
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -96,10 +95,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("kind", [Consumer, Producer])
-async def test_every_public_call_from_elsewhere_is_refused(broker: FakeBroker, kind: type) -> None:
-    broker.create("t")
+async def test_every_public_call_from_elsewhere_is_refused(real: ScriptedBroker, kind: type) -> None:
+    await real.create("t")
     client: Any = (
-        member(broker, "t", enable_auto_commit=False) if kind is Consumer else producer(broker)  # run() needs it off
+        member(real, "t", enable_auto_commit=False) if kind is Consumer else producer(real)  # run() needs it off
     )
     names = [name for name in vars(kind) if not name.startswith("_") and name != "wakeup"]
     async with client:
@@ -112,17 +111,17 @@ async def test_every_public_call_from_elsewhere_is_refused(broker: FakeBroker, k
     assert len(names) > 6
 
 
-async def test_an_admin_client_is_refused_elsewhere(broker: FakeBroker) -> None:
-    async with Admin(bootstrap_servers=broker.address) as admin:
+async def test_an_admin_client_is_refused_elsewhere(real: ScriptedBroker) -> None:
+    async with Admin(bootstrap_servers=real.address) as admin:
         for call in (admin.list_topics, admin.describe_cluster, admin.close):
             error = await asyncio.to_thread(elsewhere, call)
             assert isinstance(error, IllegalStateError)
             assert "admin client belongs to the event loop" in str(error)
 
 
-async def test_wakeup_may_be_called_from_any_thread(broker: FakeBroker) -> None:
-    broker.create("t")
-    async with member(broker, "t") as reader:
+async def test_wakeup_may_be_called_from_any_thread(real: ScriptedBroker) -> None:
+    await real.create("t")
+    async with member(real, "t") as reader:
         poll = asyncio.create_task(reader.getone())
         await asyncio.sleep(0)
         await asyncio.to_thread(reader.wakeup)
@@ -154,13 +153,13 @@ CLIENTS: Final[Mapping[str, tuple[Callable[..., Any], str]]] = {
 
 @pytest.mark.parametrize("step", [ApiKey.API_VERSIONS, ApiKey.METADATA])
 @pytest.mark.parametrize("kind", CLIENTS)
-async def test_a_stop_ends_a_start(broker: FakeBroker, kind: str, step: ApiKey) -> None:
-    broker.always(step, silence)
-    threads, before = set(threading.enumerate()), asyncio.all_tasks()
+async def test_a_stop_ends_a_start(real: ScriptedBroker, kind: str, step: ApiKey) -> None:
+    real.script.always(step, silence)
+    before = asyncio.all_tasks()
     make, call = CLIENTS[kind]
-    client = make(bootstrap_servers=broker.address, request_timeout_ms=HOUR)
+    client = make(bootstrap_servers=real.address, request_timeout_ms=HOUR)
     starting = asyncio.create_task(client.start())
-    await until(lambda: any(key is step for key, _, _ in broker.requests))
+    await until(lambda: bool(real.script.versions(step)))
     with pytest.raises(IllegalStateError, match="start"):
         await client.start()
     await client.stop()
@@ -168,13 +167,14 @@ async def test_a_stop_ends_a_start(broker: FakeBroker, kind: str, step: ApiKey) 
         await starting
     with pytest.raises(IllegalStateError, match="make a new one"):
         await getattr(client, call)()
-    assert asyncio.all_tasks() - before <= broker._tasks
-    assert set(threading.enumerate()) <= threads
+    assert asyncio.all_tasks() <= before
+    threads = [thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio_")]
+    assert threads == ["MainThread"], "the event loop's own remain, which look up host names"
 
 
-async def test_a_stop_right_after_the_connection(broker: FakeBroker) -> None:
+async def test_a_stop_right_after_the_connection(real: ScriptedBroker) -> None:
     """The start has connected, but its caller has not run yet."""
-    client = producer(broker)
+    client = producer(real)
     stops: list[asyncio.Task[None]] = []
     client._network.listeners.append(lambda cluster: stops.append(asyncio.create_task(client.stop())))
     with pytest.raises(ProducerClosedError, match="while it started"):
@@ -182,11 +182,12 @@ async def test_a_stop_right_after_the_connection(broker: FakeBroker) -> None:
     await stops[0]
 
 
-async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> None:
-    broker.always(ApiKey.METADATA, silence)
+@simulated
+async def test_a_cancelled_start_raises_cancelled_error(broker: Machine) -> None:
+    broker.script.always(ApiKey.METADATA, silence)
     client = producer(broker, request_timeout_ms=HOUR)
     starting = asyncio.create_task(client.start())
-    await until(lambda: any(key is ApiKey.METADATA for key, _, _ in broker.requests))
+    await until(lambda: bool(broker.script.versions(ApiKey.METADATA)))
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
@@ -198,19 +199,19 @@ STEPS: Final = 400
 
 
 @pytest.mark.parametrize("kind", ["producer", "transactional producer", "member", "admin"])
-async def test_a_stop_that_is_cancelled_leaves_nothing_behind(broker: FakeBroker, kind: str) -> None:
+async def test_a_stop_that_is_cancelled_leaves_nothing_behind(real: ScriptedBroker, kind: str) -> None:
     """Cancelled after one step of the event loop, after two, after three, until it ends by itself."""
-    broker.create("t")
+    await real.create("t")
     quick = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 1_000}
     make: dict[str, Callable[[], Any]] = {
-        "producer": lambda: producer(broker, **quick),
-        "transactional producer": lambda: producer(broker, **quick, transactional_id="x"),
-        "member": lambda: member(broker, "t"),
-        "admin": lambda: Admin(bootstrap_servers=broker.address),
+        "producer": lambda: producer(real, **quick),
+        "transactional producer": lambda: producer(real, **quick, transactional_id="x"),
+        "member": lambda: member(real, "t"),
+        "admin": lambda: Admin(bootstrap_servers=real.address),
     }
     cancelled = True
     for steps in range(STEPS):
-        before = asyncio.all_tasks() - broker._tasks
+        before = asyncio.all_tasks()
         client = make[kind]()
         await client.start()
         if kind == "transactional producer":
@@ -225,7 +226,7 @@ async def test_a_stop_that_is_cancelled_leaves_nothing_behind(broker: FakeBroker
         assert stopping.cancelled() == cancelled
         if steps:  # before the first step, it has not begun
             # What was asked to end, and is not waited for, ends with the next steps.
-            await until(lambda before=before: not asyncio.all_tasks() - broker._tasks - before)  # type: ignore[misc]
+            await until(lambda before=before: not asyncio.all_tasks() - before)  # type: ignore[misc]
         else:
             await client.stop()
         if not cancelled:
@@ -236,11 +237,11 @@ async def test_a_stop_that_is_cancelled_leaves_nothing_behind(broker: FakeBroker
 # Ends that are bounded.
 
 
-async def test_a_cancelled_block_waits_for_a_silent_broker_only_so_long(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, silence)
+@simulated
+async def test_a_cancelled_block_waits_for_a_silent_broker_only_so_long(simulation: Simulation) -> None:
+    broker = await simulation.machine()
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, silence)
     receipts = []
 
     async def program() -> None:
@@ -250,20 +251,20 @@ async def test_a_cancelled_block_waits_for_a_silent_broker_only_so_long(
             await asyncio.Event().wait()
 
     running = asyncio.create_task(program())
-    await until(lambda: any(key is ApiKey.PRODUCE for key, _, _ in broker.requests))
+    await until(lambda: bool(broker.script.versions(ApiKey.PRODUCE)))
     running.cancel()  # what asyncio.run does at Ctrl-C
     with pytest.raises(asyncio.CancelledError):
         await running
     assert isinstance(receipts[0].exception(), ProducerClosedError)
-    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert any("cancelled; waiting for acknowledgements" in one for one in warnings)
+    assert any("cancelled; waiting for acknowledgements" in line for line in simulation.logged)
 
 
-async def test_stop_during_a_run_takes_the_close_timeout_once(broker: FakeBroker) -> None:
+@simulated
+async def test_stop_during_a_run_takes_the_close_timeout_once(broker: Machine) -> None:
     """Neither the handlers nor the commit end in time."""
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
-    broker.always(ApiKey.OFFSET_COMMIT, silence)
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
+    broker.script.always(ApiKey.OFFSET_COMMIT, silence)
     stuck = asyncio.Event()
 
     async def handler(record: ConsumerRecord) -> None:
@@ -279,19 +280,21 @@ async def test_stop_during_a_run_takes_the_close_timeout_once(broker: FakeBroker
     await reader.start()
     run = asyncio.create_task(reader.run(handler, order="none"))
     await stuck.wait()
-    async with stopwatch() as took:
-        await reader.stop()
-        stopped = took()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await reader.stop()
+    stopped = loop.time() - began
     over.set()
     run.cancel()
     await asyncio.wait((run,))
     assert stopped < 1.9, "twice the timeout would be 2 s"
 
 
-async def test_a_cancelled_run_does_not_wait_for_a_silent_broker(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.always(ApiKey.OFFSET_COMMIT, silence)
+@simulated
+async def test_a_cancelled_run_does_not_wait_for_a_silent_broker(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.always(ApiKey.OFFSET_COMMIT, silence)
     done = asyncio.Event()
 
     async def handler(record: ConsumerRecord) -> None:
