@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from barnabas_broker.groups.often import OftenCommits
-from barnabas_broker.groups.stuck import LookedUp, Watch
+from barnabas_broker.groups.stuck import MOST_READS, LookedUp, Watch
 from barnabas_broker.recent import Lately, Newest
 from barnabas_explain.catalog import (
     BRIEF_MS,
@@ -602,15 +602,24 @@ class Sight:
 
 
 class Sightings:
-    """Sightings of the members of one group."""
+    """Sightings of the members of one group.
 
-    __slots__ = ("_group_id", "_had", "_members")
+    Attributes:
+        rebalances: when the last rebalances were over, in seconds on the coordinator's clock.
+    """
+
+    __slots__ = ("_group_id", "_had", "_members", "rebalances")
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         #: When members that are gone were last heard of that had asked for the committed offsets of these partitions.
         self._had: Newest[Partition, float] = Newest(_MOST_LOST)
         self._members: dict[str, Sight] = {}
+        self.rebalances: tuple[float, ...] = ()
+
+    def rebalanced(self, now: float) -> None:
+        """A rebalance is over: the members go on at the committed offsets of their partitions."""
+        self.rebalances = (*self.rebalances, now)[-MOST_READS:]
 
     def get(self, member_id: str) -> Sight | None:
         """The sight of a member; None if it is not known."""

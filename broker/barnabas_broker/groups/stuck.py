@@ -6,7 +6,8 @@ only of partitions whose committed offset has stood still between two looks: abo
 its records are read again and again, and :data:`~.watched.MOST` at a time.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from itertools import pairwise
 from math import inf
 from typing import Final, NamedTuple
 
@@ -20,8 +21,8 @@ _AGAIN: Final = 3
 _FEW: Final = 10
 #: What a client has looked up is followed for so many seconds.
 _LOOKED_UP_SECONDS: Final = 60.0
-#: Times of such deliveries that are kept.
-_MOST_READS: Final = 8
+#: Times of such deliveries that are kept, and of rebalances.
+MOST_READS: Final = 8
 #: The delivery whose time is known first: it showed that the Fetches had gone back.
 _FIRST: Final = 2
 #: The committed offset of a partition without one.
@@ -98,7 +99,7 @@ class Watch:
         self._served = True
         if self.last == self.again:
             now = self.asked_at or 0.0
-            self.reads = (*self.reads, now)[-_MOST_READS:]
+            self.reads = (*self.reads, now)[-MOST_READS:]
             self.deliveries += 1
             if self.deliveries > _FIRST:
                 self.pause = (now - self._again_at) / (self.deliveries - _FIRST)
@@ -109,6 +110,19 @@ class Watch:
     def is_again(self) -> bool:
         """Whether the same records were delivered again and again."""
         return self.deliveries >= _AGAIN
+
+    def is_again_apart_from(self, rebalances: Collection[float]) -> bool:
+        """Whether the same records were delivered again and again, also without those deliveries that followed a
+        rebalance: its client then goes on at the committed offset.
+
+        Args:
+            rebalances: when the last ones were over, in seconds on the coordinator's clock.
+        """
+        if not self.is_again:
+            return False
+        pairs = pairwise((self.reads[0] - self.pause, *self.reads))
+        followed = sum(any(before < at <= read for at in rebalances) for before, read in pairs)
+        return len(self.reads) - followed >= _AGAIN - 1
 
     @property
     def is_cut_off(self) -> bool:

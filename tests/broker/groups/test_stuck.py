@@ -197,6 +197,16 @@ async def test_a_member_that_gets_the_same_record_again_and_again() -> None:
     assert event.member.client_id == "client"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_member_that_goes_on_at_its_committed_offset_after_each_rebalance_does_not_fail(fails: bool) -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    for _ in range(8):
+        await member.join_with()
+        await member.goes_on(*([5, 8] * (3 if fails else 1)), seconds=4)
+    assert ("again" in {event.fetches for event in member.stuck}) is fails
+
+
 @pytest.mark.parametrize(("each_on_a_new_connection", "found"), [(True, True), (False, False)])
 async def test_a_client_that_connects_again_after_each_response_with_a_batch_that_is_too_large(
     each_on_a_new_connection: bool, found: bool

@@ -109,6 +109,7 @@ from barnabas_explain.catalog import (
     GroupDeleted,
     GroupEvent,
     JoinRefused,
+    RebalanceOver,
     SessionRefused,
     TopicChanged,
 )
@@ -378,7 +379,10 @@ class GroupCoordinator:
                     hosted_groups.publish(group_id, event)
 
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
-        event = self.new_topics.complete(event, self._hosted_groups.now())
+        now = self._hosted_groups.now()
+        event = self.new_topics.complete(event, now)
+        if isinstance(event, RebalanceOver) and (hosted := self._hosted_groups.by_id.get(group_id)) is not None:
+            hosted.sightings.rebalanced(now)
         self._on_event(group_id, event)
         return self.journal.add(event)
 

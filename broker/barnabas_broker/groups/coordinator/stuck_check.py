@@ -6,7 +6,7 @@ A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted`, :m
 :mod:`groups.one_behind`.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import Any, Final
@@ -539,7 +539,7 @@ class StuckCheck:
         for place, each in list(standing.items()):
             owner = each.owner
             sight = None if owner is None else hosted.sightings.get(owner.member_id or "")
-            fetches = _fetches(each, now)
+            fetches = _fetches(each, hosted.sightings.rebalances, now)
             if fetches == "none" and owner is not None and not hosted.sightings.has_asked(owner.member_id or "", place):
                 fetches = UNTAKEN
             is_behind = owner is not None and owner == behind
@@ -872,14 +872,15 @@ def _first_waiting(standing: Standing, readable: tuple[int, int] | None) -> int:
     return 0 if readable is None else readable[0]
 
 
-def _fetches(standing: Standing, now: float) -> str:
-    """How a member fetches a partition whose committed offset stands still."""
+def _fetches(standing: Standing, rebalances: Collection[float], now: float) -> str:
+    """How a member fetches a partition whose committed offset stands still; `rebalances` are the times of the last
+    ones."""
     watch = standing.watch
     if not standing.is_clear:
         return "unknown"
     if watch.asked_at is None or now - watch.asked_at >= (now - standing.since) / 2:
         return "none"
-    if watch.is_again:
+    if watch.is_again_apart_from(rebalances):
         return "again"
     return "beyond" if standing.is_read_on else "asks"
 
