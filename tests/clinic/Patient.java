@@ -57,6 +57,9 @@ public final class Patient {
             "enable.auto.commit", !last && poison.isNull() && settings.get("commits").asBoolean(),
             "max.poll.interval.ms", settings.get("poll_ms").asInt(),
             "metadata.max.age.ms", 1000));
+        if (settings.get("committed").asBoolean()) {
+            config.put("isolation.level", "read_committed");
+        }
         if (!modern) {
             config.put("session.timeout.ms", settings.get("session_ms").asInt());
             config.put("heartbeat.interval.ms", 500);

@@ -464,6 +464,28 @@ def _static_away(ward: Ward) -> None:
     ward.admit("sick", instance_id="one")
 
 
+def _static_gone(ward: Ward) -> None:
+    """The group is made smaller: a static member is stopped for good."""
+    _static_pair(ward)
+    ward.discharge("sick")
+
+
+def _lost(ward: Ward) -> None:
+    """The program reaches the address at which it asks, and not the one that it is told there."""
+    ward.admit("sick", lost=True)
+    # There are no events to follow before the first one of the broker.
+    ask_until(lambda: "asked for this group's coordinator" in ward.transcript(), "the first event is there", 90)
+
+
+def _open_transaction(ward: Ward) -> None:
+    """A producer does not end its transaction."""
+    ward.admit("sick", committed=True)
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.leave_open(f"of-{ward.group}")
+
+
 def _grown(ward: Ward) -> None:
     _two(ward)
     with Admin(bootstrap_servers=ward.bootstrap) as admin:
@@ -879,6 +901,32 @@ DISEASES: Final = (
         says=("static member one stayed away for longer than its session", "and it came back"),
         remedy=("Set session.timeout.ms of one above",),
         never=("polled too slowly", "probably crashed", "two programs", "blocked"),
+    ),
+    Disease(
+        "a static member is stopped for good (the group is made smaller)",
+        _static_gone,
+        session_ms=60_000,
+        says=("tatic member one", "until its session of 60 s is over"),
+        remedy=("If it was meant to go", "barnabas groups remove-member", " one"),
+        never=("polled too slowly", "crashed", "two programs", "blocked"),
+    ),
+    Disease(
+        "an address in advertised.listeners that the program does not reach",
+        _lost,
+        alike=True,
+        says=("sick", "asked for this group's coordinator", "it probably does not reach", "(127.0.0.1:1, "),
+        remedy=("whether it can connect to 127.0.0.1:1", "correct advertised.listeners"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "exist: "),
+        # They do not ask for a group before they reach that address, so that there is nothing to explain.
+        without=tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] not in ("confluent-kafka", "barnabas")),
+    ),
+    Disease(
+        "a transaction that its producer does not end, and a read_committed group",
+        _open_transaction,
+        alike=True,
+        says=("read_committed consumers wait for an open transaction", "(of-", "without a record for"),
+        remedy=("start it again", "transaction.timeout.ms"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still"),
     ),
     Disease(
         "a topic grows (healthy)",

@@ -118,6 +118,11 @@ def names(settings: dict[str, Any], client_id: str, instance_id: str) -> dict[st
     return {key: value for key, value in named.items() if value}
 
 
+def isolation(settings: dict[str, Any], key: str) -> dict[str, Any]:
+    """The isolation level of a member, under the key of its library; that of its library unless the settings say so."""
+    return {key: "read_committed"} if settings["committed"] else {}
+
+
 class ConfluentKafka:
     def __init__(self, settings: dict[str, Any], revoking: Revoking) -> None:
         from confluent_kafka import Consumer
@@ -131,6 +136,7 @@ class ConfluentKafka:
             "max.poll.interval.ms": settings["poll_ms"],
             "group.protocol": settings["protocol"],
             "enable.auto.commit": commits_by_itself(settings),
+            **isolation(settings, "isolation.level"),
             **names(settings, "client.id", "group.instance.id"),
         }
         if settings["protocol"] == "classic":
@@ -233,6 +239,7 @@ class KafkaPython:
             max_poll_interval_ms=settings["poll_ms"],
             metadata_max_age_ms=1000,
             request_timeout_ms=longest + 5000,
+            **isolation(settings, "isolation_level"),
             connections_max_idle_ms=longest + 60_000,
             **names(settings, "client_id", "group_instance_id"),
             **kafka_python_assignor(settings["assignor"]),
@@ -380,6 +387,7 @@ def _asynchronous(settings: dict[str, Any]) -> dict[str, Any]:
         "enable_auto_commit": commits_by_itself(settings),
         "max_poll_interval_ms": settings["poll_ms"],
         "metadata_max_age_ms": 1000,
+        **isolation(settings, "isolation_level"),
         **names(settings, "client_id", "group_instance_id"),
     }
 

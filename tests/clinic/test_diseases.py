@@ -61,18 +61,24 @@ def link() -> Iterator[Link]:
 
 
 @pytest.fixture(scope="module")
-def broker(link: Link) -> Iterator[BarnabasBroker]:
-    with ward_broker(link) as broker:
+def lost() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def broker(link: Link, lost: int) -> Iterator[BarnabasBroker]:
+    with ward_broker(link, lost) as broker:
         yield broker
 
 
-def ward_broker(link: Link) -> BarnabasBroker:
-    """A broker for wards: members that are behind the link reach it by a listener of their own."""
+def ward_broker(link: Link, lost: int) -> BarnabasBroker:
+    """A broker for wards: members that are behind the link reach it by a listener of their own; the address that
+    another one advertises is that of no listener."""
     port = free_port()
     listeners = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{link.target}",
-        "advertised.listeners": f"BEHIND://127.0.0.1:{link.port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{link.target},LOST://127.0.0.1:{lost}",
+        "advertised.listeners": f"BEHIND://127.0.0.1:{link.port},LOST://127.0.0.1:1",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT,LOST:PLAINTEXT",
     }
     return BarnabasBroker({**SETTINGS, **listeners}, port=port)
 
@@ -118,6 +124,7 @@ class Clinic:
         fresh: a name for a topic and a group.
         restart: restarts the broker; None if it is not restarted.
         replicas: the node ids of the replicas of both partitions, the leader first; none if the broker chooses them.
+        lost: the port of a listener whose advertised address cannot be reached; None without one.
     """
 
     bootstrap: str
@@ -125,6 +132,7 @@ class Clinic:
     fresh: str
     restart: Callable[[], None] | None = None
     replicas: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    lost: int | None = None
 
     def treat(self, disease: Disease, case: Case, classes: Path | None = None, *, own_names: bool = True) -> None:
         """Make a group ill, and look whether what is said about it is as good as expected."""
@@ -137,7 +145,7 @@ class Clinic:
 
         times = disease.poll_ms, disease.session_ms
         more: dict[str, Any] = {"classes": classes, "own_names": own_names}
-        more |= {"restart": self.restart, "link": self.link}
+        more |= {"restart": self.restart, "link": self.link, "lost": self.lost}
         ward = Ward(bootstrap, fresh, fresh, *case, *times, **more)
         expected = disease.grade(case)
         best = _GRADES.index(expected)
@@ -151,12 +159,12 @@ class Clinic:
 
 
 @pytest.fixture
-def clinic(broker: BarnabasBroker, link: Link, fresh: str) -> Clinic:
+def clinic(broker: BarnabasBroker, link: Link, lost: int, fresh: str) -> Clinic:
     def restart() -> None:
         broker.stop()
         broker.start()
 
-    return Clinic(broker.bootstrap_servers, link, fresh, restart)
+    return Clinic(broker.bootstrap_servers, link, fresh, restart, lost=lost)
 
 
 @pytest.mark.parametrize(("disease", "case"), list(cases()))

@@ -47,6 +47,7 @@ class Ward:
         own_names: whether each member has a client id; otherwise the library chooses it.
         restart: restarts the broker.
         link: the network of members that can be cut off from the broker.
+        lost: the port of a listener whose advertised address cannot be reached.
 
     Attributes:
         bootstrap: of the broker.
@@ -68,11 +69,13 @@ class Ward:
         own_names: bool = True,
         restart: Callable[[], None] | None = None,
         link: Link | None = None,
+        lost: int | None = None,
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
         self.group = group
         self.link = link
+        self._lost = lost
         self._restart = restart
         self._classes = classes
         self._library = library
@@ -120,6 +123,8 @@ class Ward:
         assignor: str | None = None,
         protocol: str | None = None,
         cuttable: bool = False,
+        lost: bool = False,
+        committed: bool = False,
         commit_ms: int = 1_000,
         session_ms: int | None = None,
     ) -> None:
@@ -142,13 +147,15 @@ class Ward:
             assignor: its only assignor; None for those that its library has by itself.
             protocol: its protocol; the ward's if it is None.
             cuttable: whether its network can be cut.
+            committed: whether it is read_committed in any case.
+            lost: whether it gets an address of the broker that cannot be reached.
             session_ms: its session timeout; the ward's if it is None.
             commit_ms: its auto.commit.interval.ms. A commit counts as a heartbeat.
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
         settings |= {"retries": retries, "commits": commits, "assign": list(assign), "rewinds": rewinds}
-        settings |= {"last": last, "untaken": untaken, "transactions": transactions}
+        settings |= {"last": last, "untaken": untaken, "transactions": transactions, "committed": committed}
         settings |= {
             "delay_ms": delay_ms,
             "poison": poison,
@@ -163,6 +170,9 @@ class Ward:
         if cuttable:
             assert self.link is not None
             settings["bootstrap"] = f"127.0.0.1:{self.link.port}"
+        if lost:
+            assert self._lost is not None
+            settings["bootstrap"] = f"127.0.0.1:{self._lost}"
         if topics:
             settings["topics"] = list(topics)
         if name in self._patients:
@@ -232,6 +242,16 @@ class Ward:
         with Producer(bootstrap_servers=self.bootstrap) as producer:
             for number in range(2 * records):
                 producer.send(self.topic, b"record", partition=number % 2)
+
+    def leave_open(self, transactional_id: str) -> None:
+        """Write records to each partition of the topic in a transaction that nothing ends."""
+        producer = self._stack.enter_context(
+            Producer(bootstrap_servers=self.bootstrap, transactional_id=transactional_id, transaction_timeout_ms=45_000)
+        )
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.send(self.topic, b"open", partition=partition)
+        producer.flush()
 
     def produce_until(
         self, what: str, check: Callable[[GroupStory], bool], then: Callable[[int], None] = lambda written: None

@@ -29,7 +29,8 @@ class ServerFailed(Exception):
 
 def free_port() -> int:
     """Return an unused port. Another process may bind it first: be ready to retry."""
-    for port in random.sample(PORTS, 200):
+    # Not the shared generator: processes that are forked from one another would draw the same ports.
+    for port in random.SystemRandom().sample(PORTS, 200):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))

@@ -81,8 +81,8 @@ class Searches:
     def __init__(self, report: Callable[[Search], None]) -> None:
         self.armed = inf
         self._report = report
-        #: The oldest ones first.
-        self._waiting: Newest[str, Search] = Newest(MOST)
+        #: By group, client id and host, the oldest ones first: a tool that looks at a group does not hide its consumer.
+        self._waiting: Newest[tuple[str, str, str], Search] = Newest(MOST)
         #: When groups were reported.
         self._reported: Newest[str, float] = Newest(MOST)
 
@@ -96,8 +96,8 @@ class Searches:
             if not asks_again and search.stays_away and now < search.connected_at + PATIENCE:
                 # It has connected anew, and may have been restarted.
                 search.at, search.times = search.connected_at, 1
-                self._waiting[search.group_id] = search
-            elif search.stays_away or (asks_again and not search.has_fetched):
+                self._waiting[_key(search.group_id, search.caller)] = search
+            elif (search.stays_away or (asks_again and not search.has_fetched)) and self._is_due(search, now):
                 self._reported[search.group_id] = now
                 self._report(search)
 
@@ -119,23 +119,20 @@ class Searches:
             self._forget(connection.sought or "", caller)
             return
         connection.sought = group_id
-        known = self._waiting.get(group_id)
-        if (
-            known is not None
-            and known.caller[:2] == caller[:2]
-            and (known.stays_away or now - known.asked_at <= _STILL)
-        ):
+        known = self._waiting.get(_key(group_id, caller))
+        if known is not None and (known.stays_away or now - known.asked_at <= _STILL):
             if not known.stays_away:
                 known.connected_at = now
             known.caller, known.asked_at = caller, now
             known.listener, known.advertised = listener or known.listener, advertised or known.advertised
             known.times += 1
             return
-        if known is not None and known.stays_away:
-            return
         if now - self._reported.get(group_id, -inf) < _AGAIN:
             return
-        self._waiting[group_id] = Search(group_id, caller, now, listener, advertised, now, now)
+        self._waiting[_key(group_id, caller)] = Search(group_id, caller, now, listener, advertised, now, now)
+
+    def _is_due(self, search: Search, now: float) -> bool:
+        return now - self._reported.get(search.group_id, -inf) >= _AGAIN
 
     def looked_at(self, group_id: str, caller: Caller) -> None:
         """A client describes a group, reads its offsets, or is refused: it does not stay away."""
@@ -143,6 +140,8 @@ class Searches:
             self._forget(group_id, caller)
 
     def _forget(self, group_id: str, caller: Caller) -> None:
-        search = self._waiting.get(group_id)
-        if search is not None and search.caller[:2] == caller[:2]:
-            del self._waiting[group_id]
+        self._waiting.pop(_key(group_id, caller), None)
+
+
+def _key(group_id: str, caller: Caller) -> tuple[str, str, str]:
+    return group_id, caller.client_id, caller.host

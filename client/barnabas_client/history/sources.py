@@ -161,7 +161,8 @@ async def locate_offsets(admin: Admin, group: str, start: int, until: int | None
     if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopicOrPartitionError(
             f"topic {OFFSETS_TOPIC} does not exist: no group has been used here yet. To do: check that these are the "
-            "right brokers"
+            "right brokers, and whether consumers reach the address that they tell them (advertised.listeners of the "
+            "listener that these use)"
         )
     if not topic.partitions:
         raise error_for(topic.error, f"describe topic {OFFSETS_TOPIC!r}")

@@ -83,6 +83,27 @@ def test_somebody_who_looks_at_the_group_does_not_excuse_the_consumer() -> None:
     assert groups.reported[0].caller is client
 
 
+def test_a_tool_that_asks_does_not_hide_a_consumer_that_connects_again_and_again() -> None:
+    """Such as that with which somebody looks what is wrong with the group."""
+    groups, clients = Groups(), Clients()
+    for at in range(10, 40, 3):
+        client = caller(clients=clients)
+        groups.searches.add("g", client, at)
+        _is_gone(groups.searches, client)
+        tool = caller("tool")
+        groups.searches.add("g", tool, at + 1)
+        groups.searches.looked_at("g", tool)
+    assert groups.names(40) == ["g"]
+    assert groups.reported[0].caller.client_id == "client"
+
+
+def test_two_clients_that_do_not_join_are_one_report() -> None:
+    groups, clients = Groups(), [caller(name) for name in ("one", "two")]
+    for client in clients:
+        groups.searches.add("g", client, 10)
+    assert groups.names(40) == ["g"]
+
+
 def test_a_client_that_connects_anew_is_looked_at_again() -> None:
     groups, client = Groups(), caller()
     groups.searches.add("g", client, 10)
