@@ -4,7 +4,6 @@ Its past is in its events, where :mod:`~barnabas_explain.findings` are made of; 
 inferred says "probably", and from what.
 """
 
-import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -159,9 +158,8 @@ _LATELY_MS: Final = 600_000
 _MANY_RESTARTS: Final = 3
 #: Programs that have been members together for so many milliseconds are no deployment, and no canary, as a rule.
 _TOGETHER_MS: Final = 300_000
-#: Client ids that are compared with those of another library, and the length of a beginning that is no accident.
+#: Client ids that are compared with those of another library.
 _MOST_COMPARED: Final = 20
-_SAME_BEGINNING: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
 OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, LATE_MEMBER, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
 #: The kinds of those about what is over if it does not happen again.
@@ -1443,7 +1441,6 @@ def _of_two_services(present: Present, events: Iterable[GroupEvent], now_ms: int
     readers = {each.member.member_id: each for each in present.readers if each.topics and each.partitions}
     if len(readers) < 2:
         return []
-    #: By the name that a library sends; "" of those that send none, such as aiokafka.
     libraries: dict[str, list[Reader]] = {}
     for event in events:
         reader = readers.get(event.member.member_id) if isinstance(event, MemberJoined) else None
@@ -1452,12 +1449,12 @@ def _of_two_services(present: Present, events: Iterable[GroupEvent], now_ms: int
         client_id = reader.member.client_id or ""
         if now_ms - event.time < _TOGETHER_MS or event.inferred or found.is_default(client_id):
             continue
-        libraries.setdefault((event.software or "").partition(" ")[0], []).append(reader)
+        libraries.setdefault(found.library_of(event), []).append(reader)
     if len(libraries) != 2 or max(map(len, libraries.values())) > _MOST_COMPARED:
         return []
     (first, firsts), (second, seconds) = sorted(libraries.items(), key=lambda each: (not each[0], each[0]))
     pairs = [(one, other) for one in firsts for other in seconds]
-    if any(_are_alike(one.member.client_id or "", other.member.client_id or "") for one, other in pairs):
+    if any(found.are_alike(one.member.client_id or "", other.member.client_id or "") for one, other in pairs):
         return []
     shared = next(((one, other) for one, other in pairs if one.topics & other.topics), None)
     if shared is None:
@@ -1475,16 +1472,6 @@ def _of_two_services(present: Present, events: Iterable[GroupEvent], now_ms: int
         " the other, this is fine (`--ignore two_services`)."
     )
     return [Diagnosis(present.group, "two_services", ODD, text, POSSIBLE, remedy=remedy)]
-
-
-def _are_alike(one: str, other: str) -> bool:
-    """Whether two client ids may be those of one service: they begin alike, or one has the first word of the other."""
-    one, other = one.lower(), other.lower()
-    length = min(_SAME_BEGINNING, len(one), len(other))
-    if one[:length] == other[:length]:
-        return True
-    firsts = (re.split(r"[\W_\d]+", each.lstrip("-_."))[0] for each in (one, other))
-    return any(len(word) >= _SAME_BEGINNING and word in one and word in other for word in firsts)
 
 
 def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

@@ -12,6 +12,7 @@ of which began after the one before had ended.
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -1500,19 +1501,56 @@ def _find_calls(events: Sequence[GroupEvent], findings: Findings) -> None:
         typical = sorted(call.worked_ms for call in calls)[len(calls) // 2]
         if typical > _CALL_MS or before is None or after is None or after <= before or _stands(ends):
             continue
-        finding = _of_calls(calls, typical)
+        finding = _of_calls(calls, typical, _of_others(events, calls))
         findings.of_departures.update((id(call.left), finding) for call in calls)
         findings.of_joins.update((id(call.joined), finding) for call in calls)
         _tell_asks(events, {call.joined.member.member_id for call in calls}, finding, findings)
 
 
-def _of_calls(calls: Sequence[_Call], typical_ms: int) -> Finding:
+def _of_others(events: Iterable[GroupEvent], calls: Sequence[_Call]) -> list[Member]:
+    """The members that stay while a program joins and leaves, if it has never committed and is probably another one:
+    no client id and no library of theirs is like its own."""
+    if any(call.left.committed_ago_ms is not None for call in calls):
+        return []
+    stay: dict[str | None, MemberJoined] = {}
+    for event in events:
+        if isinstance(event, MemberJoined) and event.time <= calls[0].left.time:
+            stay[event.member.member_id] = event
+        elif isinstance(event, Departure) and event.time <= calls[-1].joined.time:
+            stay.pop(event.member.member_id, None)
+    own = calls[-1].joined
+    stay.pop(own.member.member_id, None)
+    others = stay.values()
+    if any(library_of(each) == library_of(own) or is_default(each.member.client_id or "") for each in others):
+        return []
+    if any(are_alike(each.member.client_id or "", own.member.client_id or "") for each in others):
+        return []
+    return [each.member for each in others]
+
+
+def library_of(joined: MemberJoined) -> str:
+    """The name of the library of a member; "" of those that send none, such as aiokafka."""
+    return (joined.software or "").partition(" ")[0]
+
+
+def _of_calls(calls: Sequence[_Call], typical_ms: int, others: Sequence[Member]) -> Finding:
     last = calls[-1].left
     name = last.member.common_name
-    text = (
-        f"{name} probably makes a consumer for each call or record: it joined and left {times(len(calls))} within"
-        f" {ms(last.time - calls[0].joined.time)}, and had its partitions for {ms(typical_ms)} at the median"
+    often = (
+        f"it joined and left {times(len(calls))} within {ms(last.time - calls[0].joined.time)}, and had its partitions"
+        f" for {ms(typical_ms)} at the median"
     )
+    if others:
+        brief = f"{name} joins and leaves again and again, and probably does not belong to the group"
+        text = f"{brief}: {often}; it committed nothing, and its client id and library are unlike those of"
+        text += f" {names_of(others)}"
+        remedy = (
+            f"Give {name} a group.id of its own. A health check needs none: an AdminClient, or assign() without the"
+            " group. Each time that it joins and leaves, the other members stop, and meanwhile it has a part of their"
+            " partitions."
+        )
+        return Finding(CONSUMER_PER_CALL, last.member, text, remedy, PROBABLE, brief=brief)
+    text = f"{name} probably makes a consumer for each call or record: {often}"
     remedy = (
         "Keep one consumer for as long as the program runs, and poll it: each one that joins and leaves rebalances the"
         " group. To read single records on demand, use assign() without the group. If the program itself starts anew"
@@ -1848,6 +1886,8 @@ class Distinct(Member):
         return f"{self.client_id or self.instance_id}…{end} ({host})" if host else f"{self.client_id}…{end}"
 
 
+#: The length of a beginning of two client ids that is no accident.
+_SAME_BEGINNING: Final = 3
 #: How the client ids begin that libraries choose by themselves.
 _DEFAULTS: Final = ("rdkafka", "aiokafka-", "kafka-python-", "consumer-", "sarama", "kgo")
 
@@ -1855,6 +1895,16 @@ _DEFAULTS: Final = ("rdkafka", "aiokafka-", "kafka-python-", "consumer-", "saram
 def is_default(client_id: str) -> bool:
     """Whether a client id is one that a library chooses by itself."""
     return client_id.startswith(_DEFAULTS)
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether two client ids may be those of one service: they begin alike, or one has the first word of the other."""
+    one, other = one.lower(), other.lower()
+    length = min(_SAME_BEGINNING, len(one), len(other))
+    if one[:length] == other[:length]:
+        return True
+    firsts = (re.split(r"[\W_\d]+", each.lstrip("-_."))[0] for each in (one, other))
+    return any(len(word) >= _SAME_BEGINNING and word in one and word in other for word in firsts)
 
 
 def colliding(events: Iterable[GroupEvent]) -> set[tuple[str | None, str | None]]:

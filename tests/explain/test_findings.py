@@ -1128,6 +1128,31 @@ def test_a_program_that_makes_a_consumer_for_each_call_is_one_finding() -> None:
 
 
 @pytest.mark.parametrize(
+    ("client", "software", "committed_ms", "is_other"),
+    [
+        ("svc-1", None, None, True),
+        ("svc-1", None, 500, False),
+        ("c-2", None, None, False),
+        ("svc-1", "rdkafka 2", None, False),
+    ],
+    ids=["unlike the others", "commits", "a client id like theirs", "the same library"],
+)
+def test_a_probe_in_the_group_of_a_service_gets_another_group(
+    client: str, software: str | None, committed_ms: int | None, is_other: bool
+) -> None:
+    records = [event(MemberJoined, 90_000, 77, client=client, software=software), *started(90_000, MemberJoined, 77)]
+    for each in calls(10):
+        more: dict[str, Any] = {"software": "rdkafka 1"} if each["type"] == MemberJoined.type else {}
+        if each["type"] == MemberLeft.type:
+            more = {"committed_ago_ms": committed_ms}
+        records.append({**each, **more})
+    told = explain(read(records))
+    (storm,) = (each for each in told if each.kind)
+    assert ("c (h) joins and leaves again and again, and probably does not belong to" in storm.text) is is_other
+    assert (storm.remedy or "").startswith("Give c (h) a group.id of its own" if is_other else "Keep one consumer")
+
+
+@pytest.mark.parametrize(
     "records",
     [calls(5), calls(10, took_ms=1_500), calls(10, moved=0)],
     ids=["few", "longer lives", "lives in which nothing is committed"],
