@@ -119,9 +119,15 @@ class _MemberThread(MemberThread):
     """The thread of a membership, as a process in the world's loop."""
 
     def __init__(
-        self, config: Any, assignors: Any, network: Any, owner: MemberThreadOwner, notify: Callable[..., None]
+        self,
+        config: Any,
+        assignors: Any,
+        network: Any,
+        owner: MemberThreadOwner,
+        notify: Callable[..., None],
+        coordinator: Any,
     ) -> None:
-        super().__init__(config, assignors, network, owner, partial(_life().context.run, notify))
+        super().__init__(config, assignors, network, owner, partial(_life().context.run, notify), coordinator)
 
     def start(self) -> None:
         loop: Any = self._loop

@@ -2,8 +2,8 @@
 
 The membership itself lives on a thread (:mod:`barnabas_client.membership.thread`). Here is its other end, in the
 program's event loop: calls become messages to the thread, and messages of the thread arrive here, in order. This end
-knows the member from the last :class:`~barnabas_client.membership.member.MemberView` that has arrived, which may be a
-moment old: the coordinator refuses requests with an outdated generation.
+reads how the member is from the thread's :class:`~barnabas_client.membership.member.MemberView`, which may change at
+any moment: the coordinator refuses requests with an outdated generation.
 
 Commits, and requests for committed offsets, go from here straight to the coordinator, on a connection of the program's
 network, so that they never wait behind a JoinGroup.
@@ -68,7 +68,6 @@ class Membership:
         owner: MembershipOwner,
         coordinator: Coordinator | None,
     ) -> None:
-        self.view = MemberView(group_id=config.group_id, instance_id=config.instance_id)
         #: Seconds that the program's loop took to answer the thread: the longest and the last time.
         self.longest_lag = self.last_lag = 0.0
         self._network = network
@@ -76,12 +75,13 @@ class Membership:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._connecting = BackgroundTasks(self._connecting_failed)
+        self._subscribed = False
         self._connected_to: Coordinator | None = None
+        #: A coordinator that does not answer, until the thread knows that.
+        self._lost: Coordinator | None = None
         self._coordinator_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._thread = MemberThread(config, assignors, network, self, self._from_thread)
-        if coordinator is not None:
-            self._thread.post(self._thread.coordinator_found, coordinator)
+        self._thread = MemberThread(config, assignors, network, self, self._from_thread, coordinator)
         self._thread.start()
 
     def _from_thread(self, message: Callable[..., None], *arguments: Any) -> None:
@@ -90,6 +90,11 @@ class Membership:
         self._loop.call_soon_threadsafe(message, *arguments)
 
     # Calls of the consumer.
+
+    @property
+    def view(self) -> MemberView:
+        """The member as it is now."""
+        return self._thread.view
 
     @property
     def generation(self) -> int:
@@ -103,6 +108,8 @@ class Membership:
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
         """Join the group to read these topics, or those that the coordinator matches with `pattern`."""
         self._thread.post(self._thread.subscribe, frozenset(topics), pattern, self._network.cluster)
+        self._subscribed = True
+        self._connect_early()
 
     def revoked(self, ticket: int) -> None:
         """A `Revoke` is done."""
@@ -118,6 +125,7 @@ class Membership:
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Leave the group and wait for the response, for at most `timeout` seconds."""
+        self._subscribed = False
         left: asyncio.Future[None] = self._loop.create_future()
 
         def done() -> None:
@@ -188,6 +196,16 @@ class Membership:
                 self._coordinator_lost(coordinator, str(error))
             raise
 
+    def _connect_early(self) -> None:
+        """Committed offsets are fetched as soon as partitions are assigned: be connected by then."""
+        coordinator = self.view.coordinator if self._subscribed else None
+        if coordinator == self._connected_to:
+            return
+        self._connected_to = coordinator
+        if coordinator is not None:
+            self._connecting.cancel()
+            self._connecting.spawn(self._connect(coordinator), name="barnabas-coordinator")
+
     async def _connect(self, coordinator: Coordinator) -> None:
         try:
             await self._network.connections.open((coordinator.host, coordinator.port), Purpose.GROUP)
@@ -206,14 +224,12 @@ class Membership:
             self._thread.post(self._thread.commit_refused, code, generation)
 
     def _coordinator_lost(self, coordinator: Coordinator, reason: str) -> None:
-        if self.view.coordinator == coordinator:
-            # Requests wait until the thread has found the coordinator again.
-            self.view = self.view._replace(coordinator=None)
+        self._lost = coordinator  # requests wait until the thread has found the coordinator again
         self._network.connections.disconnect((coordinator.host, coordinator.port), Purpose.GROUP, reason)
         self._thread.post(self._thread.coordinator_lost, coordinator, reason)
 
     async def _find(self) -> Coordinator:
-        while (coordinator := self.view.coordinator) is None:
+        while (coordinator := self.view.coordinator) is None or coordinator == self._lost:
             if self.view.error is not None:
                 raise self.view.error.with_traceback(None)
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -224,17 +240,11 @@ class Membership:
 
     # Messages of the thread; see :class:`~barnabas_client.membership.thread.MemberThreadOwner`.
 
-    def view_changed(self, view: MemberView) -> None:
+    def coordinator_changed(self) -> None:
         """See :class:`MemberThreadOwner`."""
-        self.view = view
-        if view.coordinator is None:
-            self._connected_to = None
-        elif view.state is not MemberState.UNJOINED and view.coordinator != self._connected_to:
-            # Committed offsets are fetched as soon as partitions are assigned: be connected by then.
-            self._connected_to = view.coordinator
-            self._connecting.cancel()
-            self._connecting.spawn(self._connect(view.coordinator), name="barnabas-coordinator")
-        if view.coordinator is not None or view.error is not None:
+        self._lost = None
+        self._connect_early()
+        if self.view.coordinator is not None or self.view.error is not None:
             waiters, self._coordinator_waiters = self._coordinator_waiters, []
             for waiter in waiters:
                 resolve(waiter, None)

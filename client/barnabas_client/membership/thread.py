@@ -4,9 +4,11 @@ It runs a :class:`~barnabas_client.membership.classic.ClassicMember`, or a
 :class:`~barnabas_client.membership.consumer_protocol.ConsumerMember`, on an event loop and with connections of its own,
 so that a program that blocks its event loop stays a member (until `max_poll_interval_ms`).
 
-**Thread and program exchange messages and nothing else.** The program sends with :meth:`MemberThread.post`, the thread
+**Thread and program exchange messages and one snapshot.** The program sends with :meth:`MemberThread.post`, the thread
 with `notify`; both are the other loop's ``call_soon_threadsafe``, so messages arrive in the order in which they were
-sent, and what they carry is immutable. Assignors run on the thread.
+sent, and what they carry is immutable. The snapshot is :attr:`MemberThread.view`, which the thread replaces before it
+sends what follows from the change: most changes need nothing of the program, and do not wake it. Assignors run on the
+thread.
 
 **Polls.** The thread learns whether the program polls by pinging its loop
 (:mod:`barnabas_client.membership.loop_watch`). A poll that finds a message waiting gives its loop a turn before it
@@ -42,7 +44,7 @@ from barnabas_client.membership.effects import (
 )
 from barnabas_client.membership.exchange import response_to
 from barnabas_client.membership.loop_watch import LoopWatch, location
-from barnabas_client.membership.member import MemberConfig, MemberView
+from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
@@ -60,8 +62,8 @@ _LAST_REQUESTS: Final = 0.2
 class MemberThreadOwner(Protocol):
     """Receives the messages of the thread. Every method is called on the program's loop."""
 
-    def view_changed(self, view: MemberView) -> None:
-        """The member has changed."""
+    def coordinator_changed(self) -> None:
+        """The coordinator was found or lost, or the membership has failed, or the program asked whether it has."""
 
     def rebalance(self, effect: Revoke | Assign) -> None:
         """Partitions are revoked or assigned."""
@@ -85,6 +87,10 @@ class MemberThread:
         network: of the program. What it knows of the cluster is copied; it is not used.
         owner: receives the messages.
         notify: runs a call on the program's loop, soon. Raises RuntimeError if that loop is closed.
+        coordinator: of the group; None if it is not known.
+
+    Attributes:
+        view: the member as it is now, for every thread.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class MemberThread:
         network: Network,
         owner: MemberThreadOwner,
         notify: Callable[..., None],
+        coordinator: Coordinator | None,
     ) -> None:
         self._config = config
         self._known = network.cluster, dict(network.connections.versions)
@@ -110,13 +117,16 @@ class MemberThread:
             if config.protocol == "consumer"
             else ClassicMember(config, assignors, jitter)
         )
-        self._view = self._machine.view()
         self._watch = LoopWatch(config.heartbeat_interval, config.max_poll_interval)
         self._tasks = BackgroundTasks(self._task_raised)
         self._timer: asyncio.TimerHandle | None = None
         self._next_ping: asyncio.TimerHandle | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"barnabas-group-{config.group_id}")
+        if coordinator is not None:
+            for effect in self._machine.coordinator_found(coordinator, time.monotonic()):
+                self._carry_out(effect)
+        self.view = self._machine.view()
 
     # Calls of the program.
 
@@ -165,10 +175,6 @@ class MemberThread:
     def find_coordinator(self) -> None:
         """Find the coordinator, if it is not known."""
         self._apply(self._machine.find_coordinator(time.monotonic()), always_notify=True)
-
-    def coordinator_found(self, coordinator: Coordinator) -> None:
-        """The program has found the coordinator."""
-        self._apply(self._machine.coordinator_found(coordinator, time.monotonic()))
 
     def coordinator_lost(self, coordinator: Coordinator, reason: str) -> None:
         """The program got no answer from this coordinator."""
@@ -230,12 +236,11 @@ class MemberThread:
     # The machine's effects.
 
     def _apply(self, effects: list[Effect], *, always_notify: bool = False) -> None:
-        """Carry out the machine's effects, notify the program if the member has changed, and set the timer."""
-        view = self._machine.view()
-        if always_notify or view != self._view:
-            # Before the effects: a revocation compares its generation with that of the view.
-            self._view = view
-            self._notify(self._owner.view_changed, view)
+        """Show how the member is now, carry out the machine's effects, and set the timer."""
+        # The view comes before the effects: a revocation compares its generation with that of the view.
+        before, self.view = self.view, self._machine.view()
+        if always_notify or (before.coordinator, before.error) != (self.view.coordinator, self.view.error):
+            self._notify(self._owner.coordinator_changed)
         for effect in effects:
             self._carry_out(effect)
         if self._timer is not None:
