@@ -149,11 +149,15 @@ class Rebalancer:
         """Stop. Decisions that are still queued are dropped."""
         await self._tasks.close()
 
+    def begins(self) -> None:
+        """A rebalance begins, and is measured from now on."""
+        self._began = self._began or time.monotonic()
+
     def put(self, effect: Revoke | Assign) -> None:
         """Queue a decision of the group. From the next poll on, records of revoked partitions are not returned, even if
         that poll comes before the decision has its turn."""
         if isinstance(effect, Revoke):
-            self._began = self._began or time.monotonic()
+            self.begins()
             self._gate.run_in_poll(lambda: self._mark_revoking(effect.partitions))
         self._queue.put_nowait(effect)
         self._attention.call()

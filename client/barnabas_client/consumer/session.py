@@ -98,11 +98,14 @@ class GroupSession:
         )
         self.rebalancer.start()
 
-    def join(self) -> None:
-        """Join the group, or rejoin with other topics, if topics are subscribed to."""
+    def join(self, *, waits: bool = False) -> None:
+        """Join the group, or rejoin with other topics, if topics are subscribed to. `waits`: the program waits for its
+        first assignment."""
         self._leaving = False
         if self._subscription.joins:
-            self.membership.subscribe(self._subscription.topics, self._subscription.remote_pattern)
+            if waits:
+                self.rebalancer.begins()
+            self.membership.subscribe(self._subscription.topics, self._subscription.remote_pattern, waits=waits)
 
     async def first_assignment(self) -> None:
         """Wait for the first assignment, for at most `request_timeout_ms`.
@@ -262,20 +265,19 @@ class Session:
         network.listeners.append(self._metadata_changed)
         if network.topics != subscription.watched:
             self._watch()  # the program has subscribed while this was connecting
-        self.subscribed()
+        self._subscribed(waits=True)
 
     # What is read.
-
-    def subscribed(self) -> None:
-        """The program has subscribed to topics, or this session has begun."""
-        self._metadata_changed(self.network.cluster)
-        if self.group is not None:
-            self.group.join()
 
     def resubscribed(self) -> None:
         """The program has subscribed to other topics."""
         self._watch()
-        self.subscribed()
+        self._subscribed(waits=False)
+
+    def _subscribed(self, *, waits: bool) -> None:
+        self._metadata_changed(self.network.cluster)
+        if self.group is not None:
+            self.group.join(waits=waits)
 
     def assigned(self) -> None:
         """The program has assigned partitions."""

@@ -9,7 +9,7 @@ clock, and each returns the effects (:mod:`barnabas_client.membership.effects`) 
 - :class:`Revoke` partitions: wait until the program polls, commit, call its rebalance listener, then call
   :meth:`ClassicMember.revoked`. Each rebalance begins with one, even without partitions: the program has then processed
   what it was given (in Kafka's consumer, rebalances happen inside of ``poll``), and a program that does not poll does
-  not rejoin.
+  not rejoin. The first one does not if the program waits for it in its start.
 - :class:`Assign` partitions: they are owned by this member now.
 - :class:`CountPartitions`: the leader needs partition counts; then call :meth:`ClassicMember.counted`.
 - :class:`Disconnect`, :class:`Fail`, :class:`Note`.
@@ -176,8 +176,16 @@ class ClassicMember:
 
     # Events.
 
-    def subscribe(self, topics: Iterable[str], now: float) -> list[Effect]:
-        """Become a member that reads `topics`, or change them. Also leads out of FAILED."""
+    def subscribe(self, topics: Iterable[str], now: float, *, waits: bool = False) -> list[Effect]:
+        """Become a member that reads `topics`, or change them. Also leads out of FAILED.
+
+        Args:
+            topics: their names.
+            now: the time.
+            waits: whether the program owns nothing, and waits for its first assignment.
+        """
+        if waits and self._revoking is None:
+            self._may_join = True
         before, self.topics = self.topics, frozenset(topics)
         if self.state is MemberState.FAILED:
             self._transition(MemberState.UNJOINED)

@@ -105,9 +105,15 @@ class Membership:
         """Whether another member may own these partitions by now."""
         return self.view.has_lost(revoke)
 
-    def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
-        """Join the group to read these topics, or those that the coordinator matches with `pattern`."""
-        self._thread.post(self._thread.subscribe, frozenset(topics), pattern, self._network.cluster)
+    def subscribe(self, topics: Iterable[str], pattern: str | None = None, *, waits: bool = False) -> None:
+        """Join the group to read these topics, or those that the coordinator matches with `pattern`.
+
+        Args:
+            topics: their names.
+            pattern: of the consumer protocol only.
+            waits: whether the program waits for its first assignment, so that there is nothing to revoke.
+        """
+        self._thread.post(self._thread.subscribe, frozenset(topics), pattern, self._network.cluster, waits)
         self._subscribed = True
         self._connect_early()
 

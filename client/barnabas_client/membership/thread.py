@@ -152,15 +152,16 @@ class MemberThread:
 
     # Messages of the program.
 
-    def subscribe(self, topics: frozenset[str], pattern: str | None, cluster: Cluster) -> None:
+    def subscribe(self, topics: frozenset[str], pattern: str | None, cluster: Cluster, waits: bool) -> None:
         """Become a member that reads `topics`, or those that the coordinator matches with `pattern`, which only the
-        consumer protocol has; `cluster` is what the program knows of them."""
+        consumer protocol has; `cluster` is what the program knows of them, and `waits` whether it waits for its first
+        assignment."""
         self.metadata_changed(cluster)
         now = time.monotonic()
         if isinstance(self._machine, ConsumerMember):
             self._apply(self._machine.subscribe(topics, now, pattern))
         else:
-            self._apply(self._machine.subscribe(topics, now))
+            self._apply(self._machine.subscribe(topics, now, waits=waits))
         if self._next_ping is None:
             self._next_ping = self._loop.call_later(self._watch.interval, self._ping)
 

@@ -55,6 +55,29 @@ def test_a_coordinator_that_the_shell_has_found_is_not_searched_for() -> None:
     assert driver.sent(JoinGroupRequest).to == there
 
 
+def test_a_member_whose_program_waits_for_its_first_assignment_joins_at_once() -> None:
+    driver = Driver()
+    driver.happened(driver.machine.coordinator_found(Coordinator(1, "h", 9092), 0.0))
+    driver.happened(driver.machine.subscribe(("t",), driver.now, waits=True))
+    driver.join()
+    driver.count()
+    driver.sync()
+    driver.happened(driver.machine.rejoin("more memory", driver.now))
+    assert not driver.has_sent(JoinGroupRequest)
+    assert driver.release().partitions == partitions(0, 1)
+    assert driver.has_sent(JoinGroupRequest)
+
+
+def test_a_program_that_waits_while_partitions_are_revoked_has_to_give_them_up_first() -> None:
+    driver = Driver()
+    driver.happened(driver.machine.coordinator_found(Coordinator(1, "h", 9092), 0.0))
+    driver.subscribe()
+    driver.happened(driver.machine.subscribe(("t", "u"), driver.now, waits=True))
+    assert not driver.has_sent(JoinGroupRequest)
+    driver.release()
+    assert driver.has_sent(JoinGroupRequest)
+
+
 def test_the_leader_assigns_for_all_members() -> None:
     driver = Driver()
     driver.subscribe("t")
