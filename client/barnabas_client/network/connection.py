@@ -26,7 +26,8 @@ from barnabas_protocol.codec import decode_response, encode_request_parts
 from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.exchange import Exchange
 from barnabas_protocol.framing import Framer
-from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.hot.api_versions import decode_api_ranges
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.version import VERSION
@@ -448,9 +449,8 @@ def _api_versions(chosen: int, content: bytes) -> _ApiVersions:
     # The header is always of version 0, so the error code is always at the same position.
     if int.from_bytes(content[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         chosen = 0
-    response = decode_response(ApiVersionsResponse, chosen, bytes(_CORRELATION_ID_SIZE) + content)
-    ranges = {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
-    return _ApiVersions(response.error_code, ranges)
+    error_code, ranges = decode_api_ranges(chosen, content)
+    return _ApiVersions(error_code, {key: ApiRange(low, high) for key, low, high in ranges})
 
 
 #: All connections to a broker get the same response.

@@ -3,7 +3,8 @@
 Each message has one way to bytes and one way back:
 
 - **By hand, here**: Produce in and out (broker), Fetch responses out (broker) and in (client, followers, Spark),
-  OffsetCommit in and out (broker). Records are views of the frame or parts of the answer, never copies.
+  OffsetCommit in and out (broker), the versions of an ApiVersions response in (client). Records are views of the frame
+  or parts of the answer, never copies.
 - **By the schema**, in :mod:`barnabas_protocol.codec`: every other message, and what a function here leaves to it. The
   schema is interpreted the first times and compiled then (:class:`barnabas_protocol.structures.MessageCodec`).
 
