@@ -31,6 +31,7 @@ from barnabas_client.errors import (
 from barnabas_client.membership.member import NO_GENERATION, NOT_A_MEMBER, CommitIdentity
 from barnabas_client.membership.membership import Membership
 from barnabas_client.meters import Meter
+from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
@@ -212,7 +213,7 @@ class OffsetStore:
         )
         began = time.monotonic()
         response = await self._membership.ask_coordinator(
-            request, OffsetCommitResponse, timeout, at_most=ids.newest_version
+            request, OffsetCommitResponse, timeout, purpose=Purpose.GROUP, at_most=ids.newest_version
         )
         refused = {
             TopicPartition(ids.name_of(topic), partition.partition_index): ErrorCode.of(partition.error_code)

@@ -5,8 +5,9 @@ program's event loop: calls become messages to the thread, and messages of the t
 reads how the member is from the thread's :class:`~barnabas_client.membership.member.MemberView`, which may change at
 any moment: the coordinator refuses requests with an outdated generation.
 
-Commits, and requests for committed offsets, go from here straight to the coordinator, on a connection of the program's
-network, so that they never wait behind a JoinGroup.
+Commits, and requests for committed offsets, go from here straight to the coordinator, on connections of the program's
+network, so that they never wait behind a JoinGroup. Commits have a connection of their own, because a coordinator
+answers them when they are durable, and other requests would wait behind them.
 """
 
 import asyncio
@@ -174,7 +175,13 @@ class Membership:
         )
 
     async def ask_coordinator(
-        self, request: Request, answer: type[R], timeout: float, *, at_most: int | None = None
+        self,
+        request: Request,
+        answer: type[R],
+        timeout: float,
+        *,
+        purpose: Purpose = Purpose.DATA,
+        at_most: int | None = None,
     ) -> R:
         """Send a request to the coordinator, finding it first if it is not known; see :meth:`Connection.ask`.
 
@@ -185,7 +192,7 @@ class Membership:
         try:
             async with asyncio.timeout(timeout):
                 coordinator = await self._find()
-                return await self._ask(coordinator, request, answer, at_most)
+                return await self._ask(coordinator, request, answer, purpose, at_most)
         except TimeoutError as error:
             why = f" ({self.view.obstacle})" if self.view.obstacle else ""
             raise KafkaTimeoutError(
@@ -193,9 +200,11 @@ class Membership:
                 f"{timeout:g} s{why}. To do: check that the brokers are up and __consumer_offsets has leaders"
             ) from error
 
-    async def _ask(self, coordinator: Coordinator, request: Request, answer: type[R], at_most: int | None) -> R:
+    async def _ask(
+        self, coordinator: Coordinator, request: Request, answer: type[R], purpose: Purpose, at_most: int | None
+    ) -> R:
         try:
-            connection = await self._network.connections.open((coordinator.host, coordinator.port), Purpose.GROUP)
+            connection = await self._network.connections.open((coordinator.host, coordinator.port), purpose)
             return await connection.ask(request, answer, timeout=self._config.request_timeout, at_most=at_most)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
@@ -214,7 +223,7 @@ class Membership:
 
     async def _connect(self, coordinator: Coordinator) -> None:
         try:
-            await self._network.connections.open((coordinator.host, coordinator.port), Purpose.GROUP)
+            await self._network.connections.open((coordinator.host, coordinator.port), Purpose.DATA)
         except KafkaError as error:
             _log.debug("no connection to the coordinator yet", reason=str(error))
 
