@@ -6,7 +6,7 @@ read or written a few times. Tags: KIP-482.
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from io import BytesIO
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from construct import Construct, FormatField
 
 from barnabas_protocol import wire
 from barnabas_protocol.codegen import Source, compile_builder, compile_parser
-from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
+from barnabas_protocol.schema import NONE, Field, Message, Struct, Versions, WireType
 from barnabas_protocol.wire import Reader, WireError, least_size
 
 
@@ -28,13 +28,17 @@ class _Structure(Construct):
         self.tagged: dict[int, tuple[Field, Construct]] = {}
         self.absent: list[Field] = []
         for f in cls.FIELDS:
-            if version in f.tagged and f.tag is not None and flexible:
+            if flexible and f.tag is not None and version in f.tagged:
                 self.tagged[f.tag] = (f, _type_construct(f, version, flexible, message_flexible))
             elif version in f.versions:
                 self.present.append((f, _type_construct(f, version, flexible, message_flexible)))
             else:
                 self.absent.append(f)
-        self.least = max(1, sum(least_size(con) for _, con in self.present) + flexible)
+
+    @cached_property
+    def least(self) -> int:
+        """The least number of bytes of a value."""
+        return max(1, sum(least_size(con) for _, con in self.present) + self.flexible)
 
     def _sizeof(self, context: Any, path: str) -> int:
         raise NotImplementedError
@@ -237,8 +241,9 @@ class _NullableStructure(Construct):
 
 def _type_construct(f: Field, version: int, flexible: bool, message_flexible: Versions) -> Construct:
     compact = flexible if f.flexible is None else version in f.flexible
-    tagged = version in f.tagged
-    return _construct(f.type, version, flexible, message_flexible, compact, version in f.nullable, tagged)
+    nullable = f.nullable is not NONE and version in f.nullable
+    tagged = f.tag is not None and version in f.tagged
+    return _construct(f.type, version, flexible, message_flexible, compact, nullable, tagged)
 
 
 def _construct(
