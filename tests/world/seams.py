@@ -111,6 +111,9 @@ class _ThreadLoop:
         """Call in the thread."""
         self.life.call(callback, *args)
 
+    def close(self) -> None:
+        """The world's loop goes on."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
 
@@ -119,17 +122,11 @@ class _MemberThread(MemberThread):
     """The thread of a membership, as a process in the world's loop."""
 
     def __init__(
-        self,
-        config: Any,
-        assignors: Any,
-        network: Any,
-        owner: MemberThreadOwner,
-        notify: Callable[..., None],
-        coordinator: Any,
+        self, config: Any, assignors: Any, client: Any, owner: MemberThreadOwner, notify: Callable[..., None]
     ) -> None:
-        super().__init__(config, assignors, network, owner, partial(_life().context.run, notify), coordinator)
+        super().__init__(config, assignors, client, owner, partial(_life().context.run, notify))
 
-    def start(self) -> None:
+    def _start(self) -> None:
         loop: Any = self._loop
         loop.life.spawn(self._outlive(), "member")
 

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, Unpack, overload
@@ -50,6 +50,7 @@ from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.membership.exchange import EarlySearch
 from barnabas_client.meters import Metrics
+from barnabas_client.network.connection import Connection
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.optional import require
@@ -279,23 +280,25 @@ class Consumer(AsyncOnly, Generic[K, V]):
         network.watch(self._subscription.watched)
         group_id = self._config.group_id
         search = None if group_id is None else EarlySearch(group_id, self._client.request_timeout)
+
+        @cache
+        def session() -> Session:
+            return Session(network, self._client, self._config, self._subscription, self._attention, self._meters)
+
+        def ask(connection: Connection) -> None:
+            if search is not None:
+                search.ask(connection)
+            asyncio.get_running_loop().call_soon(session)  # while the responses are on their way
+
         try:
-            await network.start(beside=None if search is None else search.ask)
+            await network.start(beside=None if search is None else ask)
         except BaseException:
-            await uninterrupted(network.close(min(1.0, self._config.close_timeout_ms / 1000)))
+            await uninterrupted(session().close(time.monotonic() + min(1.0, self._config.close_timeout_ms / 1000)))
             raise
-        session = Session(
-            network,
-            self._client,
-            self._config,
-            self._subscription,
-            self._attention,
-            self._meters,
-            None if search is None else search.coordinator,
-        )
-        self._session = session
-        if session.group is not None and self._subscription.joins:
-            await session.group.first_assignment()
+        session().begin(None if search is None else search.coordinator)
+        self._session = session()
+        if self._session.group is not None and self._subscription.joins:
+            await self._session.group.first_assignment()
 
     async def stop(self) -> None:
         """Commit (with `enable_auto_commit`), leave the group and disconnect, within `close_timeout_ms` even if no

@@ -1,7 +1,7 @@
 """A running consumer: everything that exists from the start of a consumer to its stop.
 
-:class:`Session` is built whole once the cluster is known, and ended once. :class:`GroupSession` is its half that
-exists for consumers with a group.
+:class:`Session` is built whole while the cluster is being asked for, begins once that is known, and is ended once.
+:class:`GroupSession` is its half that exists for consumers with a group.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class GroupSession:
 
     Args:
         group_id: the group.
-        network: connected.
+        network: of the consumer.
         client: settings of the client.
         config: settings of the consumer.
         subscription: what it reads.
@@ -63,7 +63,6 @@ class GroupSession:
         gate: its polls.
         meters: what it measures.
         changed: called when the assignment has changed.
-        coordinator: of the group; None if it is not known.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class GroupSession:
         gate: Gate,
         meters: ConsumerMeters,
         changed: Callable[[], None],
-        coordinator: Coordinator | None,
     ) -> None:
         self._network = network
         self._client = client
@@ -90,13 +88,17 @@ class GroupSession:
         self._partition_counts: dict[str, int] = {}  # of the subscribed topics, as last seen
         self._leaving = False
         member = member_config(group_id, config, client)
-        self.membership = Membership(network, member, config.partition_assignment_strategy, self, coordinator)
+        self.membership = Membership(network, member, config.partition_assignment_strategy, self)
         self.store = OffsetStore(network, self.membership, meters.commit_latency)
         self.commits = Commits(self.store, config, subscription, client, attention.call)
         self.rebalancer = Rebalancer(
             subscription, gate, self.membership, self.commits.quietly, changed, attention, meters
         )
+
+    def begin(self, coordinator: Coordinator | None) -> None:
+        """The network is connected. The coordinator is None if it is not known."""
         self.rebalancer.start()
+        self.membership.begin(coordinator)
 
     def join(self, *, waits: bool = False) -> None:
         """Join the group, or rejoin with other topics, if topics are subscribed to. `waits`: the program waits for its
@@ -200,16 +202,15 @@ class GroupSession:
 
 
 class Session:
-    """Everything of a running consumer. Its tasks run from the moment it is made.
+    """Everything of a running consumer.
 
     Args:
-        network: connected.
+        network: of the consumer.
         client: settings of the client.
         config: settings of the consumer.
         subscription: what it reads.
         attention: of its polls.
         meters: what it measures.
-        coordinator: of the group; None without a group, or if it is not known.
     """
 
     def __init__(
@@ -220,7 +221,6 @@ class Session:
         subscription: Subscription,
         attention: Attention,
         meters: ConsumerMeters,
-        coordinator: Coordinator | None,
     ) -> None:
         self.network = network
         self.gate = Gate()
@@ -246,7 +246,6 @@ class Session:
                 self.gate,
                 meters,
                 self.changed,
-                coordinator,
             )
         positions = Positions(network, subscription, config, None if self.group is None else self.group.store)
         self.fetcher = Fetcher(
@@ -261,10 +260,19 @@ class Session:
             _allow if self.group is None else self.group.rebalancer.refuse_inside_listener,
             _nothing if self.group is None else self.group.commits.automatic,
         )
+
+    def begin(self, coordinator: Coordinator | None) -> None:
+        """The network is connected: read what is subscribed to.
+
+        Args:
+            coordinator: of the group; None without a group, or if it is not known.
+        """
         self.fetcher.start()
-        network.listeners.append(self._metadata_changed)
-        if network.topics != subscription.watched:
+        self.network.listeners.append(self._metadata_changed)
+        if self.network.topics != self._subscription.watched:
             self._watch()  # the program has subscribed while this was connecting
+        if self.group is not None:
+            self.group.begin(coordinator)
         self._subscribed(waits=True)
 
     # What is read.

@@ -54,11 +54,10 @@ class Membership:
     """A member of a group. Before :meth:`subscribe` it only finds the coordinator, for commits.
 
     Args:
-        network: of the program, connected.
+        network: of the program.
         config: names and timeouts.
         assignors: of the classic protocol, in order of preference; they run on the thread.
         owner: the consumer.
-        coordinator: of the group; None if it is not known.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class Membership:
         config: MemberConfig,
         assignors: Sequence[Assignor],
         owner: MembershipOwner,
-        coordinator: Coordinator | None,
     ) -> None:
         #: Seconds that the program's loop took to answer the thread: the longest and the last time.
         self.longest_lag = self.last_lag = 0.0
@@ -82,8 +80,7 @@ class Membership:
         self._lost: Coordinator | None = None
         self._coordinator_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._thread = MemberThread(config, assignors, network, self, self._from_thread, coordinator)
-        self._thread.start()
+        self._thread = MemberThread(config, assignors, network.config, self, self._from_thread)
 
     def _from_thread(self, message: Callable[..., None], *arguments: Any) -> None:
         """Call a method on the program's loop. The only code of this class that runs on the thread."""
@@ -105,6 +102,10 @@ class Membership:
     def has_lost(self, revoke: Revoke) -> bool:
         """Whether another member may own these partitions by now."""
         return self.view.has_lost(revoke)
+
+    def begin(self, coordinator: Coordinator | None) -> None:
+        """The network is connected. The coordinator is None if it is not known."""
+        self._thread.start(self._network.cluster, self._network.connections.versions, coordinator)
 
     def subscribe(self, topics: Iterable[str], pattern: str | None = None, *, waits: bool = False) -> None:
         """Join the group to read these topics, or those that the coordinator matches with `pattern`.
@@ -217,7 +218,9 @@ class Membership:
         if coordinator == self._connected_to:
             return
         self._connected_to = coordinator
-        if coordinator is not None:
+        if coordinator is not None and not self._network.connections.get(
+            (coordinator.host, coordinator.port), Purpose.DATA
+        ):
             self._connecting.cancel()
             self._connecting.spawn(self._connect(coordinator), name="barnabas-coordinator")
 

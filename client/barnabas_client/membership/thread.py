@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas_client.assignors import Assignor
+from barnabas_client.config import Address, ClientConfig
 from barnabas_client.logs import logger
 from barnabas_client.membership.classic import ClassicMember
 from barnabas_client.membership.consumer_protocol import ConsumerMember
@@ -49,6 +50,7 @@ from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
+from barnabas_client.network.versions import ApiRange
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.uuids import uuid_text
@@ -84,10 +86,9 @@ class MemberThread:
     Args:
         config: of the member.
         assignors: of the classic protocol, in order of preference.
-        network: of the program. What it knows of the cluster is copied; it is not used.
+        client: the addresses of the brokers, and how to reach them.
         owner: receives the messages.
         notify: runs a call on the program's loop, soon. Raises RuntimeError if that loop is closed.
-        coordinator: of the group; None if it is not known.
 
     Attributes:
         view: the member as it is now, for every thread.
@@ -97,20 +98,18 @@ class MemberThread:
         self,
         config: MemberConfig,
         assignors: Sequence[Assignor],
-        network: Network,
+        client: ClientConfig,
         owner: MemberThreadOwner,
         notify: Callable[..., None],
-        coordinator: Coordinator | None,
     ) -> None:
         self._config = config
-        self._known = network.cluster, dict(network.connections.versions)
         self._owner = owner
         self._notify_program = notify
         self._program_thread = threading.get_ident()
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._loop_raised)
         self._stopped = asyncio.Event()
-        self._network = Network(network.config)
+        self._network = Network(client)
         self._network.listeners.append(self._cluster_changed)
         self._machine: ClassicMember | ConsumerMember = (
             ConsumerMember(config, _new_member_id(), jitter)
@@ -121,17 +120,31 @@ class MemberThread:
         self._tasks = BackgroundTasks(self._task_raised)
         self._timer: asyncio.TimerHandle | None = None
         self._next_ping: asyncio.TimerHandle | None = None
-        self._closing = False
+        self._started = self._closing = False
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"barnabas-group-{config.group_id}")
-        if coordinator is not None:
-            for effect in self._machine.coordinator_found(coordinator, time.monotonic()):
-                self._carry_out(effect)
         self.view = self._machine.view()
 
     # Calls of the program.
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(
+        self, cluster: Cluster, versions: Mapping[Address, Mapping[int, ApiRange]], coordinator: Coordinator | None
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            cluster: what the program knows of it.
+            versions: of the brokers' APIs, as far as the program knows them.
+            coordinator: of the group; None if it is not known.
+        """
+        self._known = cluster, dict(versions)
+        if coordinator is not None:
+            for effect in self._machine.coordinator_found(coordinator, time.monotonic()):
+                self._carry_out(effect)
+            self.view = self._machine.view()
+        self._started = True
+        self._start()
+
+    def _start(self) -> None:
         self._thread.start()
 
     def post(self, message: Callable[..., None], *arguments: Any) -> None:
@@ -142,12 +155,17 @@ class MemberThread:
             pass  # the loop is closed
 
     def stop(self) -> None:
-        """End the thread soon."""
-        self.post(self._stopped.set)
+        """End the thread soon; if it was not started, there is nothing to end but its loop."""
+        if self._started:
+            self.post(self._stopped.set)
+        else:
+            self._loop.close()
+            self._owner.ended()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; whether the thread has ended. Returns at once after the message `ended`."""
-        self._thread.join(timeout)
+        if self._started:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     # Messages of the program.
