@@ -13,7 +13,7 @@ WITNESSES: Final = {
     "generation-is-not-bumped": 2,
     "silent-members-are-kept": 2,
     "the-metadata-journal-has-no-copy": 30,
-    "transactions-live-by-the-time-of-day": 39,
+    "transactions-live-by-the-time-of-day": 41,
 }
 
 

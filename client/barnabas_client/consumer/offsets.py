@@ -133,6 +133,11 @@ class OffsetStore:
         """The group's name."""
         return self._membership.view.group_id
 
+    @property
+    def is_new(self) -> bool:
+        """Whether this is the first generation of the group."""
+        return self._membership.generation == 1
+
     def group_metadata(self, *, as_member: bool) -> ConsumerGroupMetadata:
         """The identity for commits in a transaction; see :meth:`commit` for `as_member`.
 

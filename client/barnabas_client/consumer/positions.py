@@ -2,7 +2,8 @@
 
 A position comes from the group's committed offset, else from the start or the end of the partition, as
 `auto_offset_reset` says. All partitions that need one are asked about together: one OffsetFetch, then one ListOffsets
-for each leader. Temporary failures are tried again after a back-off; others are raised by the program's next poll.
+for each leader. In the first generation of a group, which has hardly ever committed anything, both are sent together.
+Temporary failures are tried again after a back-off; others are raised by the program's next poll.
 
 A known position is **checked** before anything is fetched there whenever its partition has another leader than at the
 last check (:mod:`barnabas_client.consumer.truncation`). A topic that was deleted and created again has another id
@@ -17,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from barnabas_client.config import ConsumerConfig
-from barnabas_client.consumer.offsets import OffsetStore, list_offsets_once
+from barnabas_client.consumer.offsets import Listed, OffsetStore, list_offsets_once
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription, as_decided
 from barnabas_client.consumer.truncation import ask_epoch_ends, judge
 from barnabas_client.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -25,6 +26,7 @@ from barnabas_client.logs import logger
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
+from barnabas_client.tasks import end
 from barnabas_protocol.errors import KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
@@ -65,13 +67,22 @@ class Positions:
         """Find the positions of these partitions. Does not raise: errors are kept in their states."""
         states = as_decided(decided)
         epochs = {state.tp: state.epoch for state in states}
+        ahead = self._ahead(states)
         try:
             await self._from_commits(states, epochs)
-            await self._from_partitions(states, epochs)
+            await self._from_partitions(states, epochs, ahead)
         finally:
+            await end(ahead)
             for state in states:
                 if state.epoch == epochs[state.tp]:
                     state.resolving = False
+
+    def _ahead(self, states: Collection[PartitionState]) -> "asyncio.Task[Listed] | None":
+        """Ask for the positions of partitions that probably have no committed offset."""
+        new = self._store is not None and self._store.is_new
+        if self._policy is None or not new or any(state.needed is not Needed.COMMITTED for state in states):
+            return None
+        return asyncio.create_task(self._list({state.tp: self._policy.value for state in states}))
 
     async def _from_commits(self, states: Collection[PartitionState], epochs: dict[TopicPartition, int]) -> None:
         wanted = [state for state in states if state.needed is Needed.COMMITTED]
@@ -103,7 +114,12 @@ class Positions:
                     "offset to start at, or set auto_offset_reset to 'earliest' or 'latest'"
                 )
 
-    async def _from_partitions(self, states: Collection[PartitionState], epochs: dict[TopicPartition, int]) -> None:
+    async def _from_partitions(
+        self,
+        states: Collection[PartitionState],
+        epochs: dict[TopicPartition, int],
+        ahead: "asyncio.Task[Listed] | None",
+    ) -> None:
         wanted = {
             state.tp: state.needed.value
             for state in states
@@ -111,9 +127,9 @@ class Positions:
         }
         if not wanted:
             return
-        listed = await list_offsets_once(self._network, wanted, read_committed=self._config.read_committed)
+        listed = await (self._list(wanted) if ahead is None else ahead)
         for state in states:
-            answer = listed.get(state.tp)
+            answer = listed.get(state.tp) if state.tp in wanted else None
             if answer is None or state.epoch != epochs[state.tp]:
                 continue
             if isinstance(answer, KafkaError):
@@ -121,6 +137,9 @@ class Positions:
             else:
                 _log.debug("starting at a reset offset", partition=str(state.tp), offset=answer.offset)
                 self._seek(state, epochs, answer.offset, -1)
+
+    async def _list(self, times: Mapping[TopicPartition, int]) -> Listed:
+        return await list_offsets_once(self._network, times, read_committed=self._config.read_committed)
 
     def _seek(self, state: PartitionState, epochs: dict[TopicPartition, int], offset: int, leader_epoch: int) -> None:
         state.seek(offset, leader_epoch)
