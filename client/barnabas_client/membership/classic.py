@@ -703,11 +703,14 @@ class ClassicMember:
         Raises:
             KafkaError: an assignor raised, or returned something else than user data.
         """
-        protocols = []
+        protocols: list[JoinGroupRequestProtocol] = []
+        metadata = b""
         for assignor in self._assignors.values():
             try:
                 user_data = assignor.user_data(subscription.topics)
-                metadata = encode_subscription(subscription._replace(user_data=user_data))
+                if not protocols or user_data != subscription.user_data:
+                    subscription = subscription._replace(user_data=user_data)
+                    metadata = encode_subscription(subscription)
             except Exception as error:
                 raise _assignor_raised(assignor, error) from error
             protocols.append(JoinGroupRequestProtocol(name=assignor.name, metadata=metadata))
