@@ -135,7 +135,7 @@ def check_callable_or_none(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}: give a function")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClientConfig:
     """The settings that consumer, producer and admin have in common. `servers` are addresses to start with."""
 
@@ -271,7 +271,7 @@ _CLIENT_INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConsumerConfig:
     """The settings of a :class:`~barnabas_client.consumer.consumer.Consumer`, which describes them."""
 

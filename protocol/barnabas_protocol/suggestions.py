@@ -1,7 +1,7 @@
 """A name that was perhaps meant, for errors about unknown names."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from importlib import import_module
 from typing import Final
 
 #: How alike two names have to be, from 0 to 1; the default of difflib.
@@ -19,7 +19,8 @@ def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | Non
         alike: how alike two names have to be, from 0 to 1 for equal.
     """
     by_lower = {each.lower(): each for each in known}
-    found = get_close_matches(name.lower(), by_lower, 1, alike)
+    # Imported here: most programs name nothing that does not exist.
+    found = import_module("difflib").get_close_matches(name.lower(), by_lower, 1, alike)
     return by_lower[found[0]] if found else None
 
 

@@ -20,9 +20,9 @@ thread leaves the group if it can. The thread is a daemon: it does not keep the 
 """
 
 import asyncio
+import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -383,4 +383,4 @@ class MemberThread:
 
 def _new_member_id() -> str:
     """A random id, as Kafka's clients print theirs."""
-    return uuid_text(uuid.uuid4().bytes)
+    return uuid_text(os.urandom(16))

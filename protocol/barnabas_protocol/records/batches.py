@@ -46,7 +46,7 @@ class CorruptBatch(DecodeError):
     """The CRC or the header of a batch is wrong."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class BatchHeader:
     """The header of a batch. `size` is the whole batch in bytes, from the base offset to the last record."""
 

@@ -483,7 +483,8 @@ class RecordsSummary(NamedTuple):
 
 #: After this many records of different sizes, :func:`inspect_records` looks for a run again.
 _BETWEEN_RUNS: Final = 256
-_UP_TO: Final = tuple(bytes(range(highest + 1)) for highest in range(256))
+_BYTES: Final = bytes(range(256))
+_UP_TO: Final = tuple(_BYTES[: highest + 1] for highest in range(256))
 
 
 def inspect_records(data: bytes, count: int, most_single: int) -> RecordsSummary | None:

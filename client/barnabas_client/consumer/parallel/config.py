@@ -25,7 +25,7 @@ class DeadLetterProducer(Protocol[K_contra, V_contra]):
         """Send a record and wait for the acknowledgement."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class HandlerConfig:
     """The settings of ``ShareConsumer.run``, which ``Consumer.run`` has as well. They describe them and take their
     defaults from here."""
@@ -72,7 +72,7 @@ class HandlerConfig:
             raise TypeError("handler is a coroutine function: an executor runs plain ones. To do: leave executor out")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunConfig(HandlerConfig):
     """The settings of ``Consumer.run``, which describes them and takes its defaults from here."""
 
