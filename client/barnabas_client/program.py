@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,15 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def loop_for_thread() -> asyncio.AbstractEventLoop:
+    """An event loop for a thread beside the running one: of uvloop if that is."""
+    uvloop = sys.modules.get("uvloop")
+    if uvloop is not None and isinstance(asyncio.get_running_loop(), uvloop.Loop):
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

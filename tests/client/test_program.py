@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from barnabas_client import run
-from barnabas_client.program import new_event_loop
+from barnabas_client.program import loop_for_thread, new_event_loop
 from tests.interop import process
 
 #: Ends at the second signal: after the first, its cleanup takes for ever.
@@ -110,6 +110,18 @@ def test_without_uvloop_the_loop_is_that_of_asyncio(monkeypatch: pytest.MonkeyPa
     loop = new_event_loop()
     loop.close()
     assert type(loop).__module__.startswith("asyncio")
+
+
+async def loop_beside() -> tuple[str, str]:
+    """The kinds of the running loop, and of one for a thread beside it."""
+    loop = loop_for_thread()
+    loop.close()
+    return type(asyncio.get_running_loop()).__module__.split(".")[0], type(loop).__module__.split(".")[0]
+
+
+def test_a_loop_for_a_thread_is_of_the_kind_of_the_running_one() -> None:
+    assert run(loop_beside()) == ("uvloop", "uvloop")
+    assert asyncio.run(loop_beside()) == ("asyncio", "asyncio")
 
 
 def test_it_runs_in_any_thread() -> None:

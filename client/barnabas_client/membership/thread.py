@@ -51,6 +51,7 @@ from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
 from barnabas_client.network.versions import ApiRange
+from barnabas_client.program import loop_for_thread
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.uuids import uuid_text
@@ -106,7 +107,7 @@ class MemberThread:
         self._owner = owner
         self._notify_program = notify
         self._program_thread = threading.get_ident()
-        self._loop = asyncio.new_event_loop()
+        self._loop = loop_for_thread()
         self._loop.set_exception_handler(self._loop_raised)
         self._stopped = asyncio.Event()
         self._network = Network(client)
