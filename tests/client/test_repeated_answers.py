@@ -9,11 +9,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 
+from barnabas_broker.handlers.features import FEATURES
 from barnabas_client.errors import KafkaError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -50,10 +53,10 @@ from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member
-from tests.client.fake_broker import HOST, FakeBroker, brokers
 from tests.client.producers import producer
 from tests.sampling import slow_but_each
 from tests.world.answers import Action, Answer, Refused, drop, refused
+from tests.world.programs import Machine, Simulation, simulated
 
 pytestmark = pytest.mark.broad
 
@@ -66,6 +69,11 @@ ATTEMPTS: Final = 14
 #: All requests of a client. Metadata is requested at most every 50 ms.
 REQUESTS: Final = 110
 LINES: Final = 60
+#: Of the broker.
+KEYS: Final = {
+    "group_consumer_min_heartbeat_interval_ms": "200",
+    "group_consumer_heartbeat_interval_ms": "200",
+}
 
 CODES: Final = tuple(code for code in ErrorCode if code != ErrorCode.NONE)
 #: Those that clients handle in a way of their own.
@@ -117,24 +125,27 @@ def lines() -> Iterator[Lines]:
     log.setLevel(before)
 
 
-async def reads(broker: FakeBroker, **settings: Any) -> None:
+def leads_again(broker: Machine) -> bool:
+    return broker.broker.services.cluster.image.topics["t"].partitions[0].leader_epoch > 0
+
+
+async def reads(broker: Machine, **settings: Any) -> None:
     """A program that polls, whatever the polls raise."""
     async with consumer(broker, **{**POLLS, **settings}) as reader:
         reader.assign([T0])
-        if "epochs" in broker.topics:
+        if leads_again(broker):
             reader._subscription.state(T0).seek(1, 0)
         await poll(reader)
 
 
-async def joins(broker: FakeBroker) -> None:
+async def joins(broker: Machine) -> None:
     """A member that polls and commits."""
     async with member(broker, "t", **POLLS, heartbeat_interval_ms=100, auto_commit_interval_ms=100) as reader:
         await poll(reader)
 
 
-async def joins_a_consumer_group(broker: FakeBroker) -> None:
+async def joins_a_consumer_group(broker: Machine) -> None:
     """The same in a group of the consumer protocol."""
-    broker.heartbeat_interval_ms = 200
     settings: dict[str, Any] = {**POLLS, "group_protocol": "consumer", "auto_commit_interval_ms": 100}
     async with consumer(broker, "t", **settings, group_id="g") as reader:
         await poll(reader)
@@ -148,7 +159,7 @@ async def poll(reader: Any) -> None:
             await asyncio.sleep(0.01)  # what the program does with the error
 
 
-async def sends(broker: FakeBroker) -> None:
+async def sends(broker: Machine) -> None:
     """A program that sends on, whatever happens to the records."""
     async with producer(broker, **PAUSES, delivery_timeout_ms=500, request_timeout_ms=400) as sender:
         while True:
@@ -159,7 +170,7 @@ async def sends(broker: FakeBroker) -> None:
             await asyncio.sleep(0.1)  # whatever else the program does
 
 
-async def transacts(broker: FakeBroker) -> None:
+async def transacts(broker: Machine) -> None:
     """A program that goes on with transactions, and with a new producer whenever one has failed."""
     settings: dict[str, Any] = {**PAUSES, "delivery_timeout_ms": 500, "request_timeout_ms": 400, "max_block_ms": 500}
     while True:
@@ -173,55 +184,60 @@ async def transacts(broker: FakeBroker) -> None:
         await asyncio.sleep(0.2)  # what the program does with the error: a producer asks twice, to commit and to abort
 
 
-async def transacts_classically(broker: FakeBroker) -> None:
+async def transacts_classically(broker: Machine) -> None:
     """The same with ``transaction.version`` 0."""
-    broker.transactions.version = 0
-    await transacts(broker)
+    with patch.dict(FEATURES, {"transaction.version": 0}):
+        await transacts(broker)
 
 
-Program = Callable[[FakeBroker], Any]
+Program = Callable[[Machine], Any]
 
 
-async def repeated(key: ApiKey, actions: Iterable[Action], program: Program, lines: Lines) -> None:
-    """Run the program against a broker for each action. When all have met the first such answer, bound what follows."""
-    await all_repeated([(key, action) for action in actions], program, lines)
+async def started(simulation: Simulation, key: ApiKey) -> Machine:
+    """A broker with two records, and in a second epoch if clients are to ask where the first one ended."""
+    if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
+        broker, _ = await simulation.cluster(2)
+        await broker.create("t", 1, [1, 0])
+        await simulation.lead("t", 0)
+    else:
+        broker = await simulation.machine(**KEYS)
+        await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
+    return broker
 
 
-async def all_repeated(cases: Sequence[tuple[ApiKey, Action]], program: Program, lines: Lines) -> None:
+def repeated(key: ApiKey, actions: Iterable[Action], program: Program, lines: Lines) -> None:
+    """Run the program against a broker for each action. When it has met the first such answer, bound what follows."""
+    all_repeated([(key, action) for action in actions], program, lines)
+
+
+def all_repeated(cases: Sequence[tuple[ApiKey, Action]], program: Program, lines: Lines) -> None:
     """The same for answers of several APIs."""
-    async with AsyncExitStack() as stack:
-        servers: list[FakeBroker] = []
-        met: list[asyncio.Event] = []
-        for key, action in cases:
-            (broker,) = await stack.enter_async_context(brokers())
-            broker.create("t")
-            broker.write("t", [b"a", b"b"])
-            if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
-                broker.topics["t"][0].leader_epoch = 1
-                broker.topics["epochs"] = {}
-            met.append(asyncio.Event())
-            broker.always(key, noted(action, met[-1]))
-            servers.append(broker)
-        tasks = [asyncio.create_task(run_to(program, *each)) for each in zip(servers, met, strict=True)]
-        async with asyncio.timeout(60):
-            for event in met:
-                await event.wait()
-        before, began, logged = time.process_time(), time.monotonic(), lines.count
-        so_far = [len(broker.requests) for broker in servers]
-        await asyncio.wait(tasks, timeout=WINDOW, return_when=asyncio.ALL_COMPLETED)
-        busy, took, logged = time.process_time() - before, time.monotonic() - began, lines.count - logged
-        counts = [
-            Counter(asked for asked, _, _ in broker.requests[at:]) for broker, at in zip(servers, so_far, strict=True)
-        ]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    stretched = max(1.0, took / WINDOW)
-    for (key, _), count in zip(cases, counts, strict=True):
-        assert count[key] <= ATTEMPTS * stretched, (key, count)
-        assert count.total() <= REQUESTS * stretched, (key, count)
-    assert logged <= LINES * len(servers) * stretched
-    assert busy <= 0.05 * len(servers) * stretched + 0.3, "seconds of processor time"
+    busy = 0.0
+    for key, action in cases:
+        lines.count = 0
+        simulation = Simulation(level=logging.INFO)
+        busy += simulation.play(partial(measured, simulation, key, action, program, lines))
+        assert lines.count <= LINES, key
+    assert busy <= 0.05 * len(cases) + 0.3, "seconds of processor time"
+
+
+async def measured(simulation: Simulation, key: ApiKey, action: Action, program: Program, lines: Lines) -> float:
+    """Bound what the program asks for; its processor time."""
+    broker, met = await started(simulation, key), asyncio.Event()
+    broker.script.always(key, noted(action, met))
+    task = asyncio.create_task(run_to(program, broker, met))
+    async with asyncio.timeout(60):
+        await met.wait()
+    before, so_far, lines.count = time.process_time(), len(broker.script.keys()), 0
+    await asyncio.wait([task], timeout=WINDOW)
+    busy = time.process_time() - before
+    count = Counter(broker.script.keys()[so_far:])
+    task.cancel()
+    await asyncio.wait([task])
+    assert count[key] <= ATTEMPTS, (key, count)
+    assert count.total() <= REQUESTS, (key, count)
+    return busy
 
 
 def noted(action: Action, met: asyncio.Event) -> Action:
@@ -234,12 +250,12 @@ def noted(action: Action, met: asyncio.Event) -> Action:
     return noting
 
 
-async def run(program: Program, broker: FakeBroker) -> None:
+async def run(program: Program, broker: Machine) -> None:
     with suppress(KafkaError):
         await program(broker)
 
 
-async def run_to(program: Program, broker: FakeBroker, met: asyncio.Event) -> None:
+async def run_to(program: Program, broker: Machine, met: asyncio.Event) -> None:
     # Of many clients that start at once, some may reach a timeout before they get the answer.
     while not met.is_set():
         await run(program, broker)
@@ -258,8 +274,8 @@ def metadata_refused(code: ErrorCode) -> Action:
     def action(request: Request) -> Answer:
         assert isinstance(request, MetadataRequest)
         return MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=0, host=HOST, port=1)],
-            cluster_id="fake",
+            brokers=[MetadataResponseBroker(node_id=0, host="nowhere", port=1)],
+            cluster_id="scripted",
             controller_id=0,
             topics=[
                 MetadataResponseTopic(error_code=code, name=topic.name, partitions=[]) for topic in request.topics or []
@@ -324,9 +340,9 @@ NAMES: Final = [f"{key.name}-{refusal.__name__}-{program.__name__}" for key, ref
 
 
 @pytest.mark.parametrize(("key", "refusal", "program"), slow_but_each(3, APIS), ids=NAMES)
-async def test_errors_that_repeat(key: ApiKey, refusal: Refusal, program: Program, lines: Lines) -> None:
+def test_errors_that_repeat(key: ApiKey, refusal: Refusal, program: Program, lines: Lines) -> None:
     codes = {*SPECIAL, *random.Random(key).sample(CODES, 5)}
-    await repeated(key, map(refusal, sorted(codes)), program, lines)
+    repeated(key, map(refusal, sorted(codes)), program, lines)
 
 
 @pytest.mark.slow
@@ -334,13 +350,13 @@ async def test_errors_that_repeat(key: ApiKey, refusal: Refusal, program: Progra
 async def test_every_error_that_repeats(key: ApiKey, refusal: Refusal, program: Program, lines: Lines) -> None:
     for at in range(0, len(CODES), 20):
         lines.count = 0
-        await repeated(key, map(refusal, CODES[at : at + 20]), program, lines)
+        repeated(key, map(refusal, CODES[at : at + 20]), program, lines)
 
 
 @pytest.mark.parametrize("program", [sends, reads, joins])
-async def test_connections_that_break_again_and_again(program: Program, lines: Lines) -> None:
+def test_connections_that_break_again_and_again(program: Program, lines: Lines) -> None:
     keys = sorted({key for key, _, one in APIS if one is program})
-    await all_repeated([(key, drop) for key in keys], program, lines)
+    all_repeated([(key, drop) for key in keys], program, lines)
 
 
 # Answers without an error that bring nothing.
@@ -390,18 +406,18 @@ FRUITLESS: Final = {
 }
 
 
-async def test_answers_that_bring_nothing(lines: Lines) -> None:
-    await repeated(ApiKey.FETCH, FRUITLESS.values(), lambda broker: reads(broker, fetch_max_wait_ms=5_000), lines)
+def test_answers_that_bring_nothing(lines: Lines) -> None:
+    repeated(ApiKey.FETCH, FRUITLESS.values(), lambda broker: reads(broker, fetch_max_wait_ms=5_000), lines)
 
 
-async def test_records_that_were_fetched_before(lines: Lines) -> None:
-    async def program(broker: FakeBroker) -> None:
+def test_records_that_were_fetched_before(lines: Lines) -> None:
+    async def program(broker: Machine) -> None:
         async with consumer(broker, **PAUSES, fetch_max_wait_ms=5_000) as reader:
             reader.assign([T0])
             reader.seek(T0, 2)
             await poll(reader)
 
-    await repeated(ApiKey.FETCH, [fetched(records=OLD)], program, lines)
+    repeated(ApiKey.FETCH, [fetched(records=OLD)], program, lines)
 
 
 # Two brokers that name each other as leader, or as coordinator.
@@ -427,33 +443,32 @@ def not_leader(other: int) -> tuple[Action, Action]:
     return produce, fetch
 
 
-async def test_brokers_that_name_each_other(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    pair[0].create("t")
-    for broker in pair:
-        other = pair[1 - broker.node_id]
-        produce, fetch = not_leader(other.node_id)
-        broker.always(ApiKey.PRODUCE, produce)
-        broker.always(ApiKey.FETCH, fetch)
-        broker.always(
-            ApiKey.FIND_COORDINATOR,
-            lambda request, other=other: FindCoordinatorResponse(  # type: ignore[misc]
-                coordinators=[
-                    Coordinator(
-                        key="g", node_id=other.node_id, host=HOST, port=other.port, error_code=0, error_message=None
-                    )
-                ]
-            ),
-        )
-        broker.always(ApiKey.JOIN_GROUP, refused(ErrorCode.NOT_COORDINATOR))
+def coordinated_by(node_id: int, broker: Machine, request: Request) -> Answer:
+    found = Coordinator(key="g", node_id=node_id, host=broker.host, port=broker.port, error_code=0, error_message=None)
+    return FindCoordinatorResponse(coordinators=[found])
 
-    began = time.monotonic()
+
+@simulated
+async def test_brokers_that_name_each_other(simulation: Simulation) -> None:
+    pair = await simulation.cluster(2)
+    await pair[0].create("t", 1, [0])
+    for number, broker in enumerate(pair):
+        other = pair[1 - number]
+        produce, fetch = not_leader(1 - number)
+        broker.script.always(ApiKey.PRODUCE, produce)
+        broker.script.always(ApiKey.FETCH, fetch)
+        broker.script.always(
+            ApiKey.FIND_COORDINATOR,
+            partial(coordinated_by, 1 - number, other),
+        )
+        broker.script.always(ApiKey.JOIN_GROUP, refused(ErrorCode.NOT_COORDINATOR))
+
     tasks = [asyncio.create_task(run(program, pair[0])) for program in (sends, reads, joins)]
     await asyncio.wait(tasks, timeout=WINDOW)
-    stretched = max(1.0, (time.monotonic() - began) / WINDOW)
-    counts = Counter(key for broker in pair for key, _, _ in broker.requests)
+    counts = Counter(pair[0].script.keys() + pair[1].script.keys())
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.FIND_COORDINATOR):
-        assert counts[key] <= ATTEMPTS * stretched, counts
-    assert counts.total() <= 3 * REQUESTS * stretched, counts
+        assert counts[key] <= ATTEMPTS, counts
+    assert counts.total() <= 3 * REQUESTS, counts
