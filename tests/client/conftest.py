@@ -5,7 +5,7 @@ What asks for a real one runs once with Barnabas and, marked `kafka`, once with 
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -33,27 +33,6 @@ async def real(quiet: None) -> AsyncIterator[ScriptedBroker]:
     """A broker in the test's own event loop."""
     async with running() as one:
         yield one
-
-
-@pytest.fixture
-async def passing_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let seconds pass for the timers of this event loop, without waiting."""
-    loop = asyncio.get_running_loop()
-    real, passed = loop.time, 0.0
-
-    def let_pass(seconds: float) -> None:
-        nonlocal passed
-        passed += seconds
-
-    monkeypatch.setattr(loop, "time", lambda: real() + passed)
-    return let_pass
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
-    """Two brokers of one cluster, 0 and 1."""
-    async with brokers(2) as (one, other):
-        yield one, other
 
 
 @pytest.fixture(params=[0, 2], ids=["classic", "version2"])

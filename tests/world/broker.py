@@ -10,6 +10,7 @@ from unittest.mock import patch
 from barnabas_broker import stores
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.config.keys import NODE_ID
 from barnabas_broker.handlers.produce import Produce
 from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import TopicPartition
@@ -66,6 +67,11 @@ class ScriptedBroker:
         self.files = MemoryFiles()
         self.script = Script()
         self.config = Config(BROKER_KEYS, {**_KEYS, **keys})
+
+    @property
+    def node_id(self) -> int:
+        """Its node id."""
+        return int(self.config[NODE_ID])
 
     @property
     def host(self) -> str:

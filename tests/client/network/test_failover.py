@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.config.keys import NODE_ID
 from barnabas_client import Consumer, Producer
 from barnabas_client.config import ClientConfig
 from barnabas_client.errors import KafkaConnectionError
@@ -33,8 +32,7 @@ SLOW: dict[str, Any] = {"retry_backoff_ms": DAY_MS, "retry_backoff_max_ms": DAY_
 async def elected(leader: Machine, partition: int = 0) -> None:
     """Wait until a broker leads the partition, because the one before is down."""
     cluster = leader.broker.services.cluster
-    node_id = int(leader.config[NODE_ID])
-    await until(lambda: cluster.image.topics["t"].partitions[partition].leader == node_id)
+    await until(lambda: cluster.image.topics["t"].partitions[partition].leader == leader.node_id)
 
 
 async def connected(*brokers: Machine) -> Network:
