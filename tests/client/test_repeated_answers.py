@@ -195,13 +195,10 @@ Program = Callable[[Machine], Any]
 
 async def started(simulation: Simulation, key: ApiKey) -> Machine:
     """A broker with two records, and in a second epoch if clients are to ask where the first one ended."""
+    broker = await simulation.machine(**KEYS)
+    await broker.create("t")
     if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
-        broker, _ = await simulation.cluster(2)
-        await broker.create("t", 1, [1, 0])
-        await simulation.lead("t", 0)
-    else:
-        broker = await simulation.machine(**KEYS)
-        await broker.create("t")
+        await broker.lead_again("t")
     await broker.write("t", [b"a", b"b"])
     return broker
 

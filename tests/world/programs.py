@@ -9,8 +9,10 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.cluster.image import Image, PartitionChanged
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.server.connection import Dispatcher
+from barnabas_broker.storage import TopicPartition
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Rules
 from barnabas_broker.testing.seen import RequestLog
@@ -122,6 +124,25 @@ class Machine(ScriptedBroker):
                 cluster = each.broker.services.cluster
                 await until(lambda: topic in cluster.image.topics)  # noqa: B023
                 await each.broker.hosted(topic)
+
+    async def lead_again(self, topic: str, *, lost_from: int | None = None) -> None:
+        """Lead partition 0 of a topic in a new epoch.
+
+        Args:
+            topic: its name.
+            lost_from: the broker lacks the records from this offset on, as a leader that was not in sync; None for one
+                that has all.
+        """
+        cluster, tp = self.broker.services.cluster, TopicPartition(topic, 0)
+
+        def decide(image: Image) -> tuple[list[PartitionChanged], None]:
+            if lost_from is not None:
+                self.broker.directory.logs[tp].truncate_to(lost_from)
+            info = image.topics[topic].partitions[0]
+            changed = info._replace(leader_epoch=info.leader_epoch + 1, partition_epoch=info.partition_epoch + 1)
+            return [PartitionChanged(topic, 0, changed)], None
+
+        await self._simulation.run_in(self.life, cluster.change(decide))
 
     async def ask(self, key: ApiKey, request: Any) -> Any:
         return await self._simulation.run_in(self.life, super().ask(key, request))

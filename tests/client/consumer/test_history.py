@@ -1,66 +1,70 @@
 """Truncated partitions (KIP-320), and topics that are deleted and created again."""
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
 
+from barnabas_client import Admin
 from barnabas_client.consumer.fetcher import Fetcher
 from barnabas_client.errors import LogTruncationError, OffsetOutOfRangeError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchRequest
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, values
-from tests.client.fake_broker import FakeBroker
 from tests.world.answers import drop, refused
 from tests.world.broker import until
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
-
-
-def elect(broker: FakeBroker, *, lost_from: int | None = None, leader: int = 0) -> None:
-    """A new leader, which may lack records."""
-    partition = broker.topics["t"][0]
-    partition.leader, partition.leader_epoch = leader, partition.leader_epoch + 1
-    if lost_from is not None:
-        partition.truncate(lost_from)
+from tests.world.programs import Machine, Simulation, simulated
 
 
 @pytest.fixture(params=["OffsetForLeaderEpoch", "Fetch", "both"])
-def read_four(request: pytest.FixtureRequest, broker: FakeBroker) -> FakeBroker:
-    """Four records in batches of their own; histories are compared by one API, the other, or whichever is first."""
-    if request.param == "OffsetForLeaderEpoch":
-        broker.versions[ApiKey.FETCH] = (4, 11)
-    elif request.param == "Fetch":
-        broker.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH] = (0, 2)
-    broker.create("t")
+def way(request: pytest.FixtureRequest) -> str:
+    """The API by which histories are compared; for "both", whichever is first."""
+    return str(request.param)
+
+
+async def write_four(broker: Machine, way: str) -> None:
+    """Write records in batches of their own."""
+    if way == "OffsetForLeaderEpoch":
+        broker.limit(ApiKey.FETCH, 11)
+    elif way == "Fetch":
+        broker.limit(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2)
+    await broker.create("t")
     for value in (b"0", b"1", b"2", b"3"):
-        broker.write("t", [value])
-    return broker
+        await broker.write("t", [value])
 
 
-async def test_after_a_truncation_the_consumer_continues_at_the_divergence(
-    read_four: FakeBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with consumer(read_four) as reader:
+async def create_again(broker: Machine) -> None:
+    async with Admin(bootstrap_servers=broker.address) as admin:
+        await admin.delete_topics(["t"])
+    await broker.create("t")
+
+
+@simulated
+async def test_after_a_truncation_the_consumer_continues_at_the_divergence(simulation: Simulation, way: str) -> None:
+    broker = await simulation.machine()
+    await write_four(broker, way)
+    async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 4) == [b"0", b"1", b"2", b"3"]
-        elect(read_four, lost_from=2)
+        await broker.lead_again("t", lost_from=2)
         for value in (b"two", b"three", b"four"):
-            read_four.write("t", [value])
+            await broker.write("t", [value])
         assert await values(reader, 3) == [b"two", b"three", b"four"]
-    assert "records that were read are gone from the partition" in caplog.text
+    assert "records that were read are gone from the partition" in "".join(simulation.logged)
 
 
-async def test_a_truncation_without_a_reset_policy_is_raised_until_a_seek(read_four: FakeBroker) -> None:
-    async with consumer(read_four, auto_offset_reset="none") as reader:
+@simulated
+async def test_a_truncation_without_a_reset_policy_is_raised_until_a_seek(broker: Machine, way: str) -> None:
+    await write_four(broker, way)
+    async with consumer(broker, auto_offset_reset="none") as reader:
         reader.assign([T0])
         reader.seek(T0, 0)
         assert await values(reader, 4) == [b"0", b"1", b"2", b"3"]
-        elect(read_four, lost_from=2)
-        read_four.write("t", [b"two"])
+        await broker.lead_again("t", lost_from=2)
+        await broker.write("t", [b"two"])
         for _ in range(2):
             with pytest.raises(
                 LogTruncationError, match=r"records of t-0 .* position 4 are gone, from offset 2 on"
@@ -72,53 +76,60 @@ async def test_a_truncation_without_a_reset_policy_is_raised_until_a_seek(read_f
         assert await values(reader, 1) == [b"two"]
 
 
-async def test_a_new_leader_with_all_records_changes_nothing(read_four: FakeBroker) -> None:
-    async with consumer(read_four) as reader:
+@simulated
+async def test_a_new_leader_with_all_records_changes_nothing(broker: Machine, way: str) -> None:
+    await write_four(broker, way)
+    async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 2) == [b"0", b"1"]
         for round_ in range(3):
-            elect(read_four)
-            read_four.write("t", [b"new %d" % round_])
+            await broker.lead_again("t")
+            await broker.write("t", [b"new %d" % round_])
         assert await values(reader, 5) == [b"2", b"3", b"new 0", b"new 1", b"new 2"]
 
 
-async def test_truncated_records_that_were_only_buffered_are_fetched_again(read_four: FakeBroker) -> None:
-    async with consumer(read_four) as reader:
+@simulated
+async def test_truncated_records_that_were_only_buffered_are_fetched_again(broker: Machine, way: str) -> None:
+    await write_four(broker, way)
+    async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 2) == [b"0", b"1"]
         await until(lambda: reader._subscription.state(T0).fetch_offset == 4)
-        elect(read_four, lost_from=3)
-        read_four.write("t", [b"three"])
+        await broker.lead_again("t", lost_from=3)
+        await broker.write("t", [b"three"])
         reader._running().network.want_refresh(urgent=True)
         await until(lambda: reader._subscription.state(T0).fetch_epoch == 1)
         assert await values(reader, 2) == [b"2", b"three"]
 
 
-async def test_the_check_of_a_position_is_retried(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_the_check_of_a_position_is_retried(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     async with consumer(broker) as reader:
         reader.assign([T0])
         await values(reader, 2)
-        broker.once(ApiKey.OFFSET_FOR_LEADER_EPOCH, drop, drop)
-        elect(broker)
-        broker.write("t", [b"c"])
+        broker.script.once(ApiKey.OFFSET_FOR_LEADER_EPOCH, drop, drop)
+        await broker.lead_again("t")
+        await broker.write("t", [b"c"])
         assert await values(reader, 1) == [b"c"]
-    assert len(broker.asked(OffsetForLeaderEpochRequest)) >= 3
+    assert len(broker.script.asked(OffsetForLeaderEpochRequest)) >= 3
 
 
-async def test_committed_positions_are_checked_before_the_first_fetch(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_committed_positions_are_checked_before_the_first_fetch(broker: Machine) -> None:
+    await broker.create("t")
     for value in (b"0", b"1", b"2"):
-        broker.write("t", [value])
+        await broker.write("t", [value])
     async with consumer(broker, group_id="g") as reader:
         reader.assign([T0])
         await values(reader, 3)
-    assert broker.epochs["g", "t", 0] == 0
-    elect(broker, lost_from=1)
-    broker.write("t", [b"one"])
-    broker.write("t", [b"two"])
-    broker.write("t", [b"three"])
+    (committed,) = broker.script.asked(OffsetCommitRequest)
+    assert committed.topics[0].partitions[0].committed_leader_epoch == 0
+    await broker.lead_again("t", lost_from=1)
+    await broker.write("t", [b"one"])
+    await broker.write("t", [b"two"])
+    await broker.write("t", [b"three"])
     async with consumer(broker, group_id="g", auto_offset_reset="latest") as reader:
         reader.assign([T0])
         assert await values(reader, 3) == [b"one", b"two", b"three"]
@@ -126,13 +137,14 @@ async def test_committed_positions_are_checked_before_the_first_fetch(broker: Fa
 
 @pytest.mark.parametrize("step", ["_resolve", "_check", "_fetch"])
 @pytest.mark.parametrize("seeks_to", [1, None])
+@simulated
 async def test_a_seek_between_a_decision_and_its_request_is_obeyed(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, step: str, seeks_to: int | None
+    broker: Machine, monkeypatch: pytest.MonkeyPatch, step: str, seeks_to: int | None
 ) -> None:
     """The position is that of the program, and no request is made about the one before it, or without an epoch."""
-    broker.create("t")
+    await broker.create("t")
     for value in (b"0", b"1", b"2"):
-        broker.write("t", [value])
+        await broker.write("t", [value])
     async with consumer(broker, group_id="g") as reader:
         reader.assign([T0])
         await values(reader, 3)
@@ -156,52 +168,54 @@ async def test_a_seek_between_a_decision_and_its_request_is_obeyed(
         found = await asyncio.wait_for(values(reader, 2), 30)
         assert found == [b"1", b"2"] if seeks_to == 1 else [b"0", b"1"]
         assert next(seeks, True), "the program has sought"
-    epochs = [one.topics[0].partitions[0].leader_epoch for one in broker.asked(OffsetForLeaderEpochRequest)]
+    epochs = [one.topics[0].partitions[0].leader_epoch for one in broker.script.asked(OffsetForLeaderEpochRequest)]
     assert -1 not in epochs
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
-async def test_a_leader_epoch_error_refreshes_metadata(broker: FakeBroker, code: ErrorCode) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_a_leader_epoch_error_refreshes_metadata(broker: Machine, code: ErrorCode) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 1) == [b"a"]
-        broker.once(ApiKey.FETCH, refused(code))
-        elect(broker)
-        broker.write("t", [b"b"])
+        broker.script.once(ApiKey.FETCH, refused(code))
+        await broker.lead_again("t")
+        await broker.write("t", [b"b"])
         assert await values(reader, 1) == [b"b"]
-    assert broker.asked(FetchRequest)[-1].topics[0].partitions[0].current_leader_epoch == 1
+    assert broker.script.asked(FetchRequest)[-1].topics[0].partitions[0].current_leader_epoch == 1
 
 
 @pytest.mark.parametrize("newest", [12, 17])
-async def test_a_topic_that_was_created_again_is_read_from_its_start(
-    broker: FakeBroker, newest: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker.versions[ApiKey.FETCH] = (4, newest)
-    broker.create("t")
-    broker.write("t", [b"old"] * 3)
+@simulated
+async def test_a_topic_that_was_created_again_is_read_from_its_start(simulation: Simulation, newest: int) -> None:
+    broker = await simulation.machine()
+    broker.limit(ApiKey.FETCH, newest)
+    await broker.create("t")
+    await broker.write("t", [b"old"] * 3)
     async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 3) == [b"old"] * 3
-        broker.create("t")
-        broker.write("t", [b"%d" % at for at in range(5)])  # the old position would be in the middle of them
+        await create_again(broker)
+        await broker.write("t", [b"%d" % at for at in range(5)])  # the old position would be in the middle of them
         if newest == 12:
             reader._running().network.want_refresh(urgent=True)  # without topic ids the broker does not notice
-            await until(lambda: "created again" in caplog.text)
+            await until(lambda: "created again" in "".join(simulation.logged))
         assert await values(reader, 5) == [b"0", b"1", b"2", b"3", b"4"]
-    assert "a topic was deleted and created again, resetting" in caplog.text
+    assert "a topic was deleted and created again, resetting" in "".join(simulation.logged)
 
 
-async def test_a_topic_that_was_created_again_without_a_reset_policy(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"old"] * 3)
+@simulated
+async def test_a_topic_that_was_created_again_without_a_reset_policy(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"old"] * 3)
     async with consumer(broker, auto_offset_reset="none") as reader:
         reader.assign([T0])
         reader.seek(T0, 0)
         await values(reader, 3)
-        broker.create("t")
-        broker.write("t", [b"new"] * 5)
+        await create_again(broker)
+        await broker.write("t", [b"new"] * 5)
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError, match=r"'t' was deleted and created again, so position 3 of t-0"):
                 await reader.getone()
@@ -209,22 +223,21 @@ async def test_a_topic_that_was_created_again_without_a_reset_policy(broker: Fak
         assert await values(reader, 1) == [b"new"]
 
 
-async def test_a_deleted_topic_causes_one_warning_and_is_waited_for(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    broker.create("t")
-    broker.write("t", [b"old"])
+@simulated
+async def test_a_deleted_topic_causes_one_warning_and_is_waited_for(simulation: Simulation) -> None:
+    broker = await simulation.machine(auto_create_topics_enable="false")
+    await broker.create("t")
+    await broker.write("t", [b"old"])
     async with consumer(broker) as reader:
         reader.assign([T0])
         await values(reader, 1)
-        kept = broker.topics.pop("t"), broker.topic_ids.pop("t")
+        async with Admin(bootstrap_servers=broker.address) as admin:
+            await admin.delete_topics(["t"])
         waiting = asyncio.ensure_future(reader.getone())
-        await until(lambda: "a topic does not exist" in caplog.text)
-        asked = len(broker.requests)
-        await until(lambda: len(broker.requests) > asked + 5)
-        assert caplog.text.count("a topic does not exist") == 1
-        assert kept
-        broker.create("t")
-        broker.write("t", [b"new"])
+        await until(lambda: "a topic does not exist" in "".join(simulation.logged))
+        asked = len(broker.script.keys())
+        await until(lambda: len(broker.script.keys()) > asked + 5)
+        assert "".join(simulation.logged).count("a topic does not exist") == 1
+        await broker.create("t")
+        await broker.write("t", [b"new"])
         assert (await waiting).value == b"new"
