@@ -21,10 +21,7 @@ Test = Callable[[str], None]
 SEARCH_SECONDS: Final = 900
 #: The tests that find planted bugs, by what they simulate.
 _SIMULATIONS: Final = {
-    "tests.sim.test_simulation": "classic groups",
-    "tests.sim.test_consumer_groups": "groups of the consumer protocol",
-    "tests.sim.test_mixed": "groups of both protocols",
-    "tests.sim.test_shares": "share groups",
+    "tests.sim.test_simulation": "groups",
     "tests.broker.transactions.test_simulation": "transactions",
     "tests.sim_cluster.test_simulation": "a cluster",
     "tests.world.test_groups": "the world",

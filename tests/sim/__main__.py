@@ -9,46 +9,26 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
 from typing import Any, Final
 
-from tests.sim import consumer_bugs, mixed_bugs, share_bugs
-from tests.sim.bugs import BUGS, OF_TRANSACTIONS
-from tests.sim.consumer_groups import run_consumer_group_seed
-from tests.sim.mixed import run_mixed_seed
-from tests.sim.scenario import run_seed
-from tests.sim.shares import run_share_seed
+from tests.sim.simulations import SIMULATIONS
 from tests.sim.world import Violation
 
 #: Seconds of processor time after which a seed has failed: one takes a tenth of a second, unless a loop has no end.
 _ENDLESS: Final = 120.0
 
-Plant = Callable[[], AbstractContextManager[Any]]
-#: The planted bugs by protocol.
-_BUGS: Final[Mapping[str, Mapping[str, Plant]]] = {
-    "classic": BUGS,
-    "consumer": consumer_bugs.BUGS,
-    "mixed": mixed_bugs.BUGS,
-    "share": share_bugs.BUGS,
-}
-
 
 def _one(task: tuple[int, str | None, str]) -> tuple[int, str | None]:
     seed, bug, protocol = task
-    planted: AbstractContextManager[Any] = _BUGS[protocol][bug]() if bug is not None else nullcontext()
+    simulation = SIMULATIONS[protocol]
+    planted: AbstractContextManager[Any] = simulation.bugs[bug]() if bug is not None else nullcontext()
+    run = simulation.run if bug is None else simulation.with_bug(bug)
     with planted:
         signal.setitimer(signal.ITIMER_VIRTUAL, _ENDLESS)
         try:
-            if protocol == "mixed":
-                run_mixed_seed(seed)
-            elif protocol == "consumer":
-                run_consumer_group_seed(seed)
-            elif protocol == "share":
-                run_share_seed(seed)
-            else:
-                run_seed(seed, transactional=bug in OF_TRANSACTIONS)
+            run(seed)
         except Violation as violation:
             return seed, str(violation)
         except Exception as error:
@@ -73,12 +53,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run only this seed")
-    parser.add_argument("--protocol", choices=sorted(_BUGS), default="classic", help="of the groups' members")
-    bugs = sorted({bug for some in _BUGS.values() for bug in some})
+    parser.add_argument("--protocol", choices=sorted(SIMULATIONS), default="classic", help="of the groups' members")
+    bugs = sorted({bug for one in SIMULATIONS.values() for bug in one.bugs})
     parser.add_argument("--bug", choices=bugs, help="plant a bug of such groups, and stop when it is found")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
-    if arguments.bug is not None and arguments.bug not in _BUGS[arguments.protocol]:
+    if arguments.bug is not None and arguments.bug not in SIMULATIONS[arguments.protocol].bugs:
         parser.error(f"--bug {arguments.bug} is not a bug of --protocol {arguments.protocol}")
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)
