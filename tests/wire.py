@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from collections.abc import Callable
 from typing import Self, TypeVar
 
 from barnabas_protocol.codec import decode_response, encode_request
@@ -12,6 +13,13 @@ R = TypeVar("R", bound=Response)
 
 #: Seconds to wait for a response.
 PATIENCE = 60.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let other tasks run until a condition is met."""
+    async with asyncio.timeout(PATIENCE):
+        for _ in iter(condition, True):
+            await asyncio.sleep(0.001)
 
 
 class Wire:

@@ -34,8 +34,7 @@ from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import BYTES, RECORDS, STRING, Request, Struct, WireType
-from tests.broker.server.test_tls import until
-from tests.wire import Wire
+from tests.wire import Wire, until
 
 #: What no request of this test reaches: the coordinator of a share partition (key type 2), topics of share sessions,
 #: and topics in responses about groups and transactions, of which the broker of this test has none.

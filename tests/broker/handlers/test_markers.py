@@ -37,8 +37,7 @@ from barnabas_protocol.messages.write_txn_markers import (
 )
 from barnabas_protocol.records import BatchHeader, Record, build_batch
 from tests.broker.conftest import StartBroker
-from tests.broker.transactions.support import until
-from tests.wire import PATIENCE, Wire
+from tests.wire import PATIENCE, Wire, until
 
 E = ErrorCode
 ZERO = bytes(16)

@@ -1,7 +1,7 @@
 """Quotas over the wire: they are set and described, and clients that are over them have to wait."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -41,7 +41,7 @@ from barnabas_protocol.messages.produce import (
 )
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.test_data import ZERO, batch, topic_id
-from tests.wire import PATIENCE, Wire
+from tests.wire import Wire, until
 
 __all__ = ["topic_id"]
 
@@ -122,14 +122,6 @@ def unmute(peer: Peer) -> None:
     assert peer.muted is not None
     peer.muted.cancel()
     peer._unmute()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0)
 
 
 async def test_quotas_are_set_and_described(wire: Wire) -> None:

@@ -51,8 +51,7 @@ from barnabas_protocol.messages.share_fetch import (
 )
 from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches
 from tests.broker.conftest import StartBroker
-from tests.broker.server.test_tls import until
-from tests.wire import PATIENCE, Wire
+from tests.wire import PATIENCE, Wire, until
 
 E = ErrorCode
 #: Takes what has happened to records: type, records, first offset, deliveries.

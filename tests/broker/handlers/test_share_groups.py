@@ -33,8 +33,7 @@ from barnabas_protocol.messages.share_group_describe import (
     ShareGroupDescribeResponse,
 )
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from tests.broker.transactions.support import until
-from tests.wire import Wire
+from tests.wire import Wire, until
 
 E: Final = ErrorCode
 

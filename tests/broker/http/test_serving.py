@@ -10,7 +10,7 @@ from aiohttp import web
 from barnabas_broker.http import serving
 from barnabas_broker.http.responses import send
 from barnabas_broker.http.serving import HttpServer
-from tests.wire import PATIENCE
+from tests.wire import PATIENCE, until
 
 GET = b"GET /now HTTP/1.1\r\nHost: localhost\r\n\r\n"
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -69,14 +69,6 @@ async def closed(client: Client) -> bool:
         except ConnectionError:
             pass
     return True
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tests.broker.conftest import StartBroker
-from tests.broker.handlers.test_quotas import set_quota, until
-from tests.wire import Wire
+from tests.broker.handlers.test_quotas import set_quota
+from tests.wire import Wire, until
 
 ASK = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 

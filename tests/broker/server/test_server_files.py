@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage.slices import FileSlice, OpenFile
 from barnabas_protocol.wire import Buffer
 from tests.broker.server.test_server import frame as framed
+from tests.wire import until
 
 pytestmark = pytest.mark.broad
 
@@ -75,14 +76,6 @@ async def connected(path: Path) -> AsyncIterator[tuple[Broker, asyncio.StreamRea
     finally:
         writer.close()
         await broker.server.stop(1.0)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(1_000_000):
-        if true():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("never")
 
 
 def descriptors() -> set[int]:

@@ -36,7 +36,7 @@ from barnabas_protocol.messages.describe_configs import (
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.broker.conftest import StartBroker
 from tests.certificates import Authority
-from tests.wire import PATIENCE, Wire
+from tests.wire import PATIENCE, Wire, until
 
 ASK = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -87,14 +87,6 @@ async def principal(broker: BrokerServer, context: ssl.SSLContext) -> str:
 def failures(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The log lines that are warnings or errors."""
     return [record.msg for record in caplog.records if record.levelno >= logging.WARNING]  # type: ignore[misc]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0)
 
 
 async def failure(caplog: pytest.LogCaptureFixture) -> str:

@@ -31,7 +31,7 @@ from barnabas_protocol.messages.read_share_group_state import (
 from barnabas_protocol.messages.write_share_group_state import WriteShareGroupStateRequest
 from barnabas_protocol.schema import Request, Response
 from tests.broker.groups.memory import MemoryLog
-from tests.broker.transactions.support import until
+from tests.wire import until
 
 E = ErrorCode
 NODE = 1

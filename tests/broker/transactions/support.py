@@ -1,7 +1,7 @@
 """A transaction coordinator with a log in memory, a clock that tests move, and leaders that tests set."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
@@ -20,19 +20,13 @@ from barnabas_protocol.messages.write_txn_markers import (
 from barnabas_protocol.records import decode_records
 from barnabas_protocol.schema import Request, Response
 from tests.broker.groups.memory import MemoryLog
+from tests.wire import until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NODE = 1
 
 #: A marker as it was written: node, partition, producer id, epoch, committed.
 Written = tuple[int, TopicPartition, int, int, bool]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let other tasks run until a condition is met."""
-    async with asyncio.timeout(60):
-        for _ in iter(condition, True):
-            await asyncio.sleep(0.001)
 
 
 class Brokers:

@@ -10,7 +10,8 @@ from barnabas_broker.transactions.markers import Marker, MarkerSender, partition
 from barnabas_broker.transactions.transaction import SendMarkers
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from tests.broker.transactions.support import NODE, T0, T1, Brokers, until
+from tests.broker.transactions.support import NODE, T0, T1, Brokers
+from tests.wire import until
 
 E = ErrorCode
 

@@ -22,8 +22,9 @@ from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from barnabas_protocol.records import build_batch
-from tests.broker.transactions.support import NODE, T0, T1, Coordinator, until
+from tests.broker.transactions.support import NODE, T0, T1, Coordinator
 from tests.sampling import slow
+from tests.wire import until
 
 E = ErrorCode
 DAY_MS = 24 * 3_600_000
