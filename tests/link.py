@@ -38,6 +38,12 @@ class Link:
         """Pass on what has been waiting, and what comes."""
         self._whole.set()
 
+    async def drop(self) -> None:
+        """Pass on nothing of the connections that there are, like a firewall that has forgotten them; new ones work."""
+        self._whole.clear()
+        self._whole = asyncio.Event()
+        self._whole.set()
+
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
@@ -49,21 +55,26 @@ class Link:
             writer.close()
         await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
-    def _begin(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
-        task = asyncio.create_task(self._pass_on(source, target, answers=answers))
+    def _begin(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, whole: asyncio.Event, *, answers: bool
+    ) -> None:
+        task = asyncio.create_task(self._pass_on(source, target, whole, answers=answers))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
-        await self._whole.wait()
+        whole = self._whole
+        await whole.wait()
         with suppress(OSError):
             from_target, to_target = await asyncio.open_connection("127.0.0.1", self.target)
             self._writers.append(to_target)
-            self._begin(reader, to_target, answers=False)
-            self._begin(from_target, writer, answers=True)
+            self._begin(reader, to_target, whole, answers=False)
+            self._begin(from_target, writer, whole, answers=True)
 
-    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pass_on(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, whole: asyncio.Event, *, answers: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
 
         def send(data: bytes) -> None:
@@ -72,7 +83,7 @@ class Link:
 
         with suppress(OSError):
             while data := await source.read(1 << 16):
-                await self._whole.wait()
+                await whole.wait()
                 loop.call_later(self.seconds if answers else 0.0, send, data)
-        await self._whole.wait()
+        await whole.wait()
         loop.call_later(self.seconds, target.close)

@@ -114,6 +114,8 @@ _COMMITS_MS: Final = 6_000
 _LONGEST_SESSIONS_MS: Final = (300_000, 60_000)
 #: A program that unsubscribes and subscribes again joins again within so many milliseconds.
 _AT_ONCE_MS: Final = 500
+#: A client connects anew within so many milliseconds after its request.timeout.ms, of a network that was cut.
+_ANEW_MS: Final = 300_000
 #: A client commits just before it leaves, too: that says nothing about its polls.
 _LEAVING_MS: Final = 1_000
 #: So many lives of a program that end without a leave are a crash loop, if one follows the other within so many
@@ -248,6 +250,8 @@ class _Case:
         returned_ms: after how long a member of the same name joined on another connection; None if none did.
         has_twin: whether a third one of that name was a member then.
         closed_ms: after how long its connection was closed; None if it was not.
+        anew_ms: after how long a member of the same name, of which there was no other one, joined on a new connection
+            while the old one was open; None if none did.
         refused: whether it came back before its session was over, and was refused.
         assigning: whether it was the leader of a rebalance, and had not assigned partitions.
         is_late: whether heartbeats of its group come late again and again, though their members stay: a heartbeat
@@ -262,6 +266,7 @@ class _Case:
     returned_ms: float | None = None
     has_twin: bool = False
     closed_ms: float | None = None
+    anew_ms: float | None = None
     refused: bool = False
     assigning: bool = False
     is_late: bool = False
@@ -469,6 +474,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             else:
                 found = by_client.get(event.member[1:])
                 if found is not None and not _has_gone(found):
+                    if found.anew_ms is None and not present.get(event.member[1:]):
+                        found.anew_ms = event.time - found.event.time
                     found = None
                 if found is not None:
                     found.returned_ms = event.time - found.event.time
@@ -948,6 +955,18 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
             " network."
         )
         return Finding(BLOCKED, member, text, remedy, PROBABLE, gap, event.session_ms)
+    if case.anew_ms is not None and case.anew_ms <= _ANEW_MS and (case.closed_ms or inf) > case.anew_ms + STOPS_MS:
+        text = (
+            f"the network between {name} and the broker was probably cut without closing the connection: {name} was not"
+            f" heard of for {ms(silent)}, its session is {session}, and it joined again {ms(case.anew_ms)} later on"
+            " another connection, while the old one stayed open; or another instance was started while this one hangs"
+        )
+        remedy = (
+            "Look at firewalls, NAT and load balancers between them: one that drops a connection without a word, such"
+            " as after an idle time, which has to be longer than heartbeat.interval.ms. If another instance was"
+            " started: look whether the old process still runs, and end it."
+        )
+        return Finding(BLOCKED, member, text, remedy, PROBABLE, silent, event.session_ms)
     text = (
         f"{name} was not heard of for {ms(silent)}, its session is {session}, and its connection stayed open: it was"
         " probably blocked or paused, or its network was cut"

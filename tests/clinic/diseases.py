@@ -155,6 +155,14 @@ def _cut_and_mended(ward: Ward) -> None:
     ward.mend()
 
 
+def _dropped(ward: Ward) -> None:
+    """A firewall forgets connections, and drops what comes on them; a client notices it by a timeout."""
+    ward.admit("sick", cuttable=True)
+    ward.admit("healthy")
+    ward.settle("sick", "healthy")
+    ward.drop()
+
+
 def _starved(ward: Ward) -> None:
     ward.admit("sick", commit_ms=60_000)
     ward.admit("healthy")
@@ -659,6 +667,17 @@ DISEASES: Final = (
         grades={(JAVA, "consumer"): VAGUE},
         remedy=("session.timeout.ms",),
         never=("probably polled too slowly", *_RESTARTS),
+    ),
+    Disease(
+        "a firewall drops open connections without closing them, and lets new ones pass",
+        _dropped,
+        alike=True,
+        session_ms=SHORT_SESSION_MS,
+        says=("the network between sick", "was probably cut without closing the connection"),
+        remedy=("firewalls",),
+        never=("probably polled too slowly", "killed", *_RESTARTS),
+        # It goes on, or comes back, on a connection that it has opened meanwhile.
+        without=(("confluent-kafka", "consumer"),),
     ),
     Disease(
         "heartbeats starve while the program fetches and polls",

@@ -232,6 +232,11 @@ class Ward:
         assert self.link is not None
         loop_thread().run(self.link.cut())
 
+    def drop(self) -> None:
+        """Cut the connections of the members that are cuttable, and let new ones pass."""
+        assert self.link is not None
+        loop_thread().run(self.link.drop())
+
     def mend(self) -> None:
         """Mend that network."""
         assert self.link is not None

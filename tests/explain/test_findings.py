@@ -1029,6 +1029,36 @@ def test_other_members_that_poll_too_slowly_are_no_consumers_left_open(records: 
     assert {each.kind for each in found if each.kind != "slow_poll"} == set()
 
 
+def anew(after_ms: int, number: int = 2) -> EventRecord:
+    """A member of the same name joins on a new connection."""
+    return event(MemberJoined, 100_000 + after_ms, number)
+
+
+@pytest.mark.parametrize(
+    ("records", "is_network"),
+    [
+        ([expired(), anew(40_000)], True),
+        ([expired(), anew(40_000), closed(600_000)], True),
+        ([expired(), anew(40_000), closed(40_300)], False),
+        ([expired(), closed(39_900), anew(40_000)], False),
+        ([expired(), anew(400_000)], False),
+        ([anew(-50_000, 3), expired(), anew(40_000)], False),
+        ([expired(), back(40_000)], False),
+        ([expired()], False),
+    ],
+    ids=["anew", "closed much later", "closed then", "closed before", "later", "twin", "the same connection", "away"],
+)
+def test_a_client_that_connects_anew_while_its_old_connection_stays_open_was_cut_off(
+    records: list[EventRecord], is_network: bool
+) -> None:
+    events = read(records)
+    gone = next(each for each in events if isinstance(each, MemberExpired))
+    found = find(events).about(gone)
+    assert found is not None
+    assert found.text.startswith("the network between c (h) and the broker was probably cut") == is_network
+    assert ("firewalls" in str(found.remedy)) == is_network
+
+
 def left_over(*ends: EventRecord, starts: Sequence[int] = (100, 200, 300)) -> list[EventRecord]:
     """Members of one program that start so many seconds after zero, and their ends."""
     joins = [event(MemberJoined, start * 1_000, number) for number, start in enumerate(starts)]
