@@ -192,6 +192,7 @@ FIELDS: Final = {
     "every_ms": "the mean time between two of the `deliveries`",
     "reconnects": "how often the client connected again after one of the `deliveries`; absent if it did so only now and"
     " then",
+    "gives_up_ms": "the time between two of the `deliveries`, if it was seconds, and nearly the same each time",
     "response_bytes": "the bytes of the last one of the `deliveries`",
     "max_bytes": "the bytes that the client had asked for there",
     "lock_ms": "how long a lock lasts",
@@ -2571,6 +2572,7 @@ class ReadAgain(MemberEvent):
     #: How often it connected again after such a delivery, of so many bytes, and how many it asks for; not recorded if
     #: it did so only now and then.
     reconnects: int | None = None
+    gives_up_ms: float | None = None
     response_bytes: int | None = None
     max_bytes: int | None = None
     codec: str | None = None
@@ -2659,6 +2661,15 @@ class ReadAgain(MemberEvent):
                 " refuses. So that later batches are not that large: lower max.message.bytes of the topic"
                 f" {topic}, and batch.size of the producers. It does not help to skip one record: the batch is sent"
                 " again from its beginning.",
+            )
+        if self.gives_up_ms is not None:
+            waited = words.ms(self.gives_up_ms)
+            return Told(
+                f"Its connection ends each time after {text}, {often}, about {waited} after it has asked: the response"
+                " probably takes longer than its client waits (request.timeout.ms; socket.timeout.ms of librdkafka)",
+                f"Lower fetch.max.bytes and max.partition.fetch.bytes of {self.name} until a response arrives within"
+                f" {waited}, or raise that timeout. Look why its network is so slow. Do not skip records: the program"
+                " does not get them.",
             )
         return Told(
             f"Its connection ends each time after {text}, {often}: its client, or something between it and the broker,"

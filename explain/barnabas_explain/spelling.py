@@ -32,10 +32,10 @@ _CLOSING: Final[Mapping[str, str]] = {
     _RDKAFKA: "rd_kafka_consumer_close(), or close()",
 }
 _SETTINGS: Final = re.compile(
-    r"(?<![\w.])(auto\.commit\.interval\.ms|auto\.offset\.reset|client\.id|enable\.auto\.commit|fetch\.min\.bytes"
+    r"(?<![\w.])(auto\.commit\.interval\.ms|auto\.offset\.reset|client\.id|enable\.auto\.commit|fetch\.max\.bytes|fetch\.min\.bytes"
     r"|group\.id|group\.instance\.id|group\.protocol|group\.remote\.assignor|heartbeat\.interval\.ms|isolation\.level"
-    r"|max\.poll\.interval\.ms|max\.poll\.records|metadata\.max\.age\.ms|partition\.assignment\.strategy"
-    r"|receive\.message\.max\.bytes|session\.timeout\.ms|transaction\.timeout\.ms|transactional\.id)(?![\w]|\.\w)"
+    r"|max\.partition\.fetch\.bytes|max\.poll\.interval\.ms|max\.poll\.records|metadata\.max\.age\.ms|partition\.assignment\.strategy"
+    r"|receive\.message\.max\.bytes|request\.timeout\.ms|session\.timeout\.ms|transaction\.timeout\.ms|transactional\.id)(?![\w]|\.\w)"
 )
 
 _COMMANDS: Final = re.compile(r"(`[^`]*`)")

@@ -93,6 +93,23 @@ def test_an_offset_that_was_reported_with_others_and_again_alone_is_one_finding(
             "Do not skip records before that is known",
         ),
         (
+            {
+                "fetches": "again",
+                "offset": 5,
+                "deliveries": 12,
+                "reconnects": 12,
+                "gives_up_ms": 11_007,
+                "response_bytes": 402_167,
+                "max_bytes": 500_000,
+            },
+            "stuck",
+            "broken",
+            f"{STANDS}. Its connection ends each time after a Fetch response with 402,167 bytes of t-0 from offset 5"
+            " on, 12 times since then, about 11 s after it has asked: the response probably takes longer than its"
+            " client waits (request.timeout.ms; socket.timeout.ms of librdkafka).",
+            "Lower fetch.max.bytes and max.partition.fetch.bytes of c1 (h)",
+        ),
+        (
             {"fetches": "again", "offset": 5, "deliveries": 12, "every_ms": 15_000},
             "not_committed",
             "odd",
@@ -200,6 +217,7 @@ def test_an_offset_that_was_reported_with_others_and_again_alone_is_one_finding(
         "a poison record",
         "a response that is too large for its client",
         "a response after which the connection ends",
+        "a response that takes too long",
         "a delay queue",
         "reading without commits",
         "clients that are alike",

@@ -113,6 +113,7 @@ GOOD: dict[str, Any] = {
     "newest_timestamp": 1_795_876,
     "retention_ms": 604_800_000,
     "reconnects": 2,
+    "gives_up_ms": 9_000,
     "response_bytes": 400_000,
     "max_bytes": 60_000,
     "limit": 5,

@@ -19,6 +19,10 @@ from barnabas_explain.members import Member, Partition
 _AGAIN: Final = 3
 #: Of so many deliveries after which a client connects again, one may be without that.
 _FEW: Final = 10
+#: A client that gives up waits for more than so many seconds, and so many times for the same time, up to this factor.
+_LEAST_WAIT: Final = 3.0
+_SAME_TIMES: Final = 2
+_NEARLY: Final = 1.25
 #: What a client has looked up is followed for so many seconds.
 _LOOKED_UP_SECONDS: Final = 60.0
 #: Times of such deliveries that are kept, and of rebalances.
@@ -128,6 +132,17 @@ class Watch:
     def is_cut_off(self) -> bool:
         """Whether nearly each of these deliveries was the last one on its connection."""
         return self.is_again and self.deliveries - self.reconnects <= 1 + self.deliveries // _FEW
+
+    @property
+    def gives_up(self) -> float | None:
+        """After how many seconds the client asks again, if that is nearly the same each time, and seconds; else None.
+
+        Clients that refuse a response ask again at once, or after a time that varies.
+        """
+        times = [after - before for before, after in pairwise(self.reads)]
+        if len(times) < _SAME_TIMES or min(times) < _LEAST_WAIT or max(times) > min(times) * _NEARLY:
+            return None
+        return self.pause
 
     @property
     def gets_past(self) -> bool:

@@ -227,6 +227,28 @@ async def test_a_client_that_connects_again_after_each_response_with_a_batch_tha
     assert seen == ((True, 400_000, 60_000) if found else (False, None, None))
 
 
+@pytest.mark.parametrize(
+    ("waits", "gives_up"), [((11,), True), ((1,), False), ((4, 11), False)], ids=["constant", "at once", "varies"]
+)
+async def test_a_client_that_connects_again_after_the_same_time_each_time_has_probably_given_up(
+    waits: tuple[float, ...], gives_up: bool
+) -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    for number in range(45 // round(waits[0]) + 4):
+        client = ClientAddress(member.client_id, "/127.0.0.1")
+        fetch = member.service.groups.fetches.fetched(client, connection=number)
+        watch = None if fetch is None else fetch.asks(("t", 0), 5)
+        if watch is not None:
+            watch.delivered(400_000, 500_000)
+        for _ in range(round(waits[number % len(waits)])):
+            await member.waits(1)
+    event = member.stuck[-1]
+    assert (event.fetches, event.reconnects is not None) == ("again", True)
+    assert (event.gives_up_ms is not None) is gives_up
+    assert not gives_up or event.gives_up_ms == pytest.approx(11_000)
+
+
 async def test_a_member_that_reads_a_record_again_after_a_pause_may_wait_on_purpose() -> None:
     """A delay queue goes back to a record that is too young, and pauses."""
     member = await reader(Logs())

@@ -703,6 +703,7 @@ class StuckCheck:
             again = {"offset": watch.again, "deliveries": watch.deliveries, "every_ms": watch.pause * 1000}
             if watch.is_cut_off:
                 again |= {"reconnects": watch.reconnects, "response_bytes": watch.size, "max_bytes": watch.most}
+                again["gives_up_ms"] = None if watch.gives_up is None else watch.gives_up * 1000
         transactional_id = None if sight is None else sight.transactional_id
         if timed_out is not None:
             again |= {
