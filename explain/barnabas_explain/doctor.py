@@ -31,6 +31,7 @@ from barnabas_explain.catalog import (
     FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
+    GroupEmpty,
     GroupEvent,
     GroupLoaded,
     LagGrows,
@@ -156,6 +157,9 @@ _MAX_TIMEOUT_MS: Final = 900_000
 _LATELY_MS: Final = 600_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
+#: A group that was empty so often is probably not empty for longer than so many times the median of the last gaps.
+_LAST_GAPS: Final = 20
+_SOME_GAPS: Final = 3
 #: Programs that have been members together for so many milliseconds are no deployment, and no canary, as a rule.
 _TOGETHER_MS: Final = 300_000
 #: Client ids that are compared with those of another library.
@@ -432,7 +436,22 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         diagnoses = [each for each in diagnoses if each.kind not in _WHERE_LAG_IS]
     spelled = speller(past)
     diagnoses = [replace(_of_now(each, now_ms), remedy=spelled(each.remedy)) for each in diagnoses]
-    return sorted(diagnoses, key=lambda each: (-each.severity, each.sure == POSSIBLE, -(each.time or now_ms)))
+    return worst_first(diagnoses, now_ms)
+
+
+def worst_first(diagnoses: Iterable[Diagnosis], now_ms: int) -> list[Diagnosis]:
+    """Diagnoses, also of several groups, with the worst and surest ones first, of which those of members that are there
+    come before groups without members.
+
+    Args:
+        diagnoses: in any order.
+        now_ms: the time, in ms since 1970.
+    """
+
+    def key(each: Diagnosis) -> tuple[int, bool, bool, int, str]:
+        return -each.severity, each.sure == POSSIBLE, each.kind == NO_MEMBERS, -(each.time or now_ms), each.group
+
+    return sorted(diagnoses, key=key)
 
 
 def _of_now(diagnosis: Diagnosis, now_ms: int) -> Diagnosis:
@@ -587,13 +606,27 @@ def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int, patie
 
 
 def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
-    """Whether programs have run alone in the group, one after the other, and the next one is not overdue."""
+    """Whether programs have run alone in the group, one after the other, and the next one is not overdue; or whether
+    members have come back again and again soon after the last one had gone, as now."""
     findings = found.find(events)
     kinds = *found.OF_RUNS, found.CONSUMER_PER_CALL
     ends = (each for each in events if isinstance(each, Departure))
     alone = [each for each in ends if (about := findings.of_departures.get(id(each))) and about.kind in kinds]
     pauses = [later.time - earlier.time for earlier, later in pairwise(alone)]
-    return bool(pauses) and now_ms - alone[-1].time <= 2 * max(pauses)
+    if pauses and now_ms - alone[-1].time <= 2 * max(pauses):
+        return True
+    empty_since: int | None = None
+    gaps: list[int] = []
+    for event in events:
+        if isinstance(event, GroupEmpty):
+            empty_since = event.time
+        elif isinstance(event, MemberJoined) and empty_since is not None:
+            gaps.append(event.time - empty_since)
+            empty_since = None
+    usual = sorted(gaps[-_LAST_GAPS:])
+    if empty_since is None or len(usual) < _MANY_RESTARTS:
+        return False
+    return now_ms - empty_since <= _SOME_GAPS * usual[len(usual) // 2]
 
 
 def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
@@ -757,7 +790,13 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_
     if gone is not None and runs and runs[-1].end is gone:
         return _after_runs(group, f"{text}.", runs, now_ms)
     last = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
-    return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, last, "Start a member.")
+    most = max((each.members or 0 for each in events if isinstance(each, RebalanceOver | TargetAssigned)), default=0)
+    remedy = f"{_START}." if most > 1 else "Start a member."
+    return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, last, remedy)
+
+
+#: What to do about a group without members, if these are to be there all the time.
+_START: Final = "If its program should run all the time: start it, and look what stops it"
 
 
 def _after_runs(group: str, text: str, runs: Sequence[Run], now_ms: int) -> Diagnosis:
@@ -769,9 +808,7 @@ def _after_runs(group: str, text: str, runs: Sequence[Run], now_ms: int) -> Diag
     evidence = f"{were} alone in the group for {ms(last.took_ms)}, and {words.were(last.members)} closed at"
     evidence += f" {words.moment(round(last.ended_at))}"
     severity, sure = BROKEN, CERTAIN
-    remedy = (
-        "If its program should run all the time: start it, and look what stops it. If it is a job that runs now and"
-    )
+    remedy = f"{_START}. If it is a job that runs now and"
     if len(runs) == 1:
         evidence += "."
         remedy += " then: nothing, its next run reads them."

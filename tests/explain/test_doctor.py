@@ -14,6 +14,7 @@ from barnabas_explain.catalog import (
     FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
+    GroupEmpty,
     GroupLoaded,
     JoinPhaseOver,
     JoinRefused,
@@ -42,6 +43,7 @@ from barnabas_explain.doctor import (
     ODD,
     OF_EVENTS,
     OF_NOW,
+    SICK,
     Diagnosis,
     Present,
     Reader,
@@ -51,6 +53,7 @@ from barnabas_explain.doctor import (
     too_early,
     with_aborts,
     with_now,
+    worst_first,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member, Partition
@@ -424,6 +427,28 @@ def test_a_program_that_was_alone_for_a_short_time_is_perhaps_a_job(
     assert found.evidence == (f"{alone}{evidence}",)
     assert (found.remedy or "").startswith("If its program should run all the time: start it, and look what stops it.")
     assert f"If it is a job that runs now and then: {remedy}" in (found.remedy or "")
+
+
+def test_a_group_whose_members_come_back_again_and_again_is_not_without_members_in_between() -> None:
+    records = [event(MemberJoined, 90_000), event(RebalanceOver, 91_000, members=2)]
+    for at in range(100_000, 140_000, 10_000):
+        records += [event(GroupEmpty, at), event(MemberJoined, at + 4_000)]
+    records.append(event(GroupEmpty, 140_000))
+    empty, events = present(state="Empty", lags={("t", 0): 7}), read(records)
+    assert examine(empty, events, 150_000, 0) == []
+    (found,) = examine(empty, events, 153_000, 0)
+    assert (found.kind, found.sure) == ("no_members", "certain")
+    assert found.remedy == "If its program should run all the time: start it, and look what stops it."
+    (found,) = examine(empty, read([records[0], records[-1]]), 150_000, 0)
+    assert (found.kind, found.remedy) == ("no_members", "Start a member.")
+
+
+def test_members_that_are_ill_come_before_groups_without_members() -> None:
+    gone = Diagnosis("a", "no_members", BROKEN, "gone", "certain")
+    ill = Diagnosis("b", "topic_denied", BROKEN, "ill", "certain", time=NOW - 60_000)
+    perhaps = Diagnosis("c", "stuck", BROKEN, "perhaps", "possible")
+    sick = Diagnosis("d", "storm", SICK, "sick", "certain")
+    assert worst_first([sick, perhaps, gone, ill], NOW) == [ill, gone, perhaps, sick]
 
 
 @pytest.mark.parametrize(

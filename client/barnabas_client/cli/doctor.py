@@ -37,6 +37,7 @@ from barnabas_explain.doctor import (
     examine_missing,
     notes,
     too_early,
+    worst_first,
 )
 from barnabas_explain.group_ids import OF_IDS, Sign, Spelling, meant, sign, together, with_together
 from barnabas_explain.words import capital, ms
@@ -166,7 +167,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     dropped, diagnoses = len(diagnoses) - len(left), left
     if dropped:
         output.note(f"{capital(counted(dropped, 'finding'))} ignored.")
-    diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
+    diagnoses = worst_first(diagnoses, now)
     if output.json:
         output.data([each.as_data() for each in diagnoses])
     else:
