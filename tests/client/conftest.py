@@ -1,4 +1,4 @@
-"""Fixtures of the client's tests: fake brokers for scripted answers, and the addresses of real ones.
+"""Fixtures of the client's tests: a broker with a script in front, and the addresses of others.
 
 What asks for a real one runs once with Barnabas and, marked `kafka`, once with Apache Kafka.
 """
@@ -13,19 +13,12 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.handlers.features import FEATURES
-from tests.client.fake_broker import FakeBroker, brokers
 from tests.client.real_broker import empty, running_broker
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka
 from tests.world.broker import ScriptedBroker, running
 
 REAL: Final = ["barnabas", pytest.param("apache_kafka", marks=pytest.mark.kafka)]
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[FakeBroker]:
-    async with brokers() as (one,):
-        yield one
 
 
 @pytest.fixture

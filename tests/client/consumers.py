@@ -4,13 +4,12 @@ import asyncio
 from typing import Any
 
 from barnabas_client import Consumer, TopicPartition
-from tests.client.fake_broker import FakeBroker
 from tests.world.broker import ScriptedBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consumer(broker: FakeBroker | ScriptedBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def consumer(broker: ScriptedBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A consumer without a group, unless `settings` name one."""
     given: dict[str, Any] = {
         "auto_offset_reset": "earliest",
@@ -23,7 +22,7 @@ def consumer(broker: FakeBroker | ScriptedBroker, *topics: str, **settings: Any)
     return Consumer(*topics, bootstrap_servers=broker.address, **given)
 
 
-def member(broker: FakeBroker | ScriptedBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def member(broker: ScriptedBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A member of group "g"."""
     given = {"group_id": "g", "heartbeat_interval_ms": 5, "session_timeout_ms": 6_000, **settings}
     return consumer(broker, *topics, **given)

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
@@ -57,7 +59,7 @@ from barnabas_protocol.messages.metadata import (
 )
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request, Response
-from tests.client.fake_broker import HOST, FakeBroker
+from tests.world.broker import ScriptedBroker, running
 
 THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 SIZE = 1_000_000
@@ -92,7 +94,7 @@ class FakeCluster:
         refused: the error codes of partitions in reassignments and elections.
     """
 
-    brokers: Mapping[int, FakeBroker]
+    brokers: Mapping[int, ScriptedBroker]
     racks: dict[int, str | None] = field(default_factory=dict)
     replicas: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     isr: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class FakeCluster:
                 ApiKey.ELECT_LEADERS,
                 ApiKey.DESCRIBE_TOPIC_PARTITIONS,
             ):
-                broker.always(key, partial(self._answer, key, node))
+                broker.script.always(key, partial(self._answer, key, node))
 
     @property
     def address(self) -> str:
@@ -136,6 +138,9 @@ class FakeCluster:
     @property
     def live(self) -> list[int]:
         return [node for node in self.brokers if node not in self.down]
+
+    def _seen(self) -> list[tuple[int, ScriptedBroker]]:
+        return [(node, self.brokers[node]) for node in self.live]
 
     def submitted(self) -> list[dict[TopicPartition, list[int] | None]]:
         """The reassignments that were requested, one request after the other."""
@@ -146,7 +151,7 @@ class FakeCluster:
                 for one in topic.partitions
             }
             for broker in self.brokers.values()
-            for request in broker.asked(AlterPartitionReassignmentsRequest)
+            for request in broker.script.asked(AlterPartitionReassignmentsRequest)
         ]
 
     def _answer(self, key: ApiKey, node: int, request: Request) -> Response:
@@ -157,8 +162,8 @@ class FakeCluster:
     def _metadata(self, node: int, request: Request) -> MetadataResponse:
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id=one, host=HOST, port=self.brokers[one].port, rack=self.racks.get(one))
-                for one in self.live
+                MetadataResponseBroker(node_id=node, host=broker.host, port=broker.port, rack=self.racks.get(node))
+                for node, broker in self._seen()
             ],
             cluster_id="fake",
             controller_id=min(self.live),
@@ -207,8 +212,8 @@ class FakeCluster:
             cluster_id="fake",
             controller_id=min(self.live),
             brokers=[
-                DescribeClusterBroker(broker_id=one, host=HOST, port=self.brokers[one].port, rack=self.racks.get(one))
-                for one in self.live
+                DescribeClusterBroker(broker_id=node, host=broker.host, port=broker.port, rack=self.racks.get(node))
+                for node, broker in self._seen()
             ],
         )
 
@@ -385,3 +390,11 @@ class FakeCluster:
                 for topic in request.topic_partitions
             ]
         )
+
+
+@asynccontextmanager
+async def scripted_cluster(**given: Any) -> AsyncIterator[FakeCluster]:
+    """Brokers 0 to 3, which answer as those of one cluster."""
+    async with AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(running(node_id=str(node))) for node in range(4)]
+        yield FakeCluster({broker.node_id: broker for broker in made}, **given)

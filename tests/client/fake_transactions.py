@@ -1,4 +1,4 @@
-"""A transaction coordinator in memory: for the fake broker, and alone for tests of the client's state machine."""
+"""A transaction coordinator in memory, for tests of the client's state machine."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -4,13 +4,12 @@ from typing import Any
 
 from barnabas_client import Producer, TopicPartition
 from barnabas_protocol.records import read_header
-from tests.client.fake_broker import FakeBroker
 from tests.world.broker import ScriptedBroker
 
 T0 = TopicPartition("t", 0)
 
 
-def producer(broker: FakeBroker | ScriptedBroker, **settings: Any) -> Producer[Any, Any]:
+def producer(broker: ScriptedBroker, **settings: Any) -> Producer[Any, Any]:
     given: dict[str, Any] = {
         "retry_backoff_ms": 1,
         "retry_backoff_max_ms": 5,
@@ -26,7 +25,7 @@ def numbered(count: int) -> list[bytes]:
     return [b"%d" % at for at in range(count)]
 
 
-def batches(broker: FakeBroker | ScriptedBroker, topic: str = "t", partition: int = 0) -> list[tuple[int, int]]:
+def batches(broker: ScriptedBroker, topic: str = "t", partition: int = 0) -> list[tuple[int, int]]:
     """Sequence number and size of each written batch."""
     written = [read_header(batch) for batch in broker.batches(topic, partition)]
     return [(header.base_sequence, header.count) for header in written]

@@ -1,4 +1,4 @@
-"""The admin client about replicas, leaders and log directories, against four fake brokers."""
+"""The admin client about replicas, leaders and log directories, against four brokers that answer as one cluster."""
 
 from collections.abc import AsyncIterator
 
@@ -8,17 +8,15 @@ from barnabas_client import Admin, BrokerCondition, ElectionType, PartitionReass
 from barnabas_client.errors import KafkaError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
-from tests.client.fake_broker import brokers
-from tests.client.fake_cluster import SIZE, FakeCluster
+from tests.client.fake_cluster import SIZE, FakeCluster, scripted_cluster
 from tests.world.answers import drop, refused
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with brokers(4) as made:
-        found = FakeCluster({broker.node_id: broker for broker in made})
+async def cluster(quiet: None) -> AsyncIterator[FakeCluster]:
+    async with scripted_cluster() as found:
         found.replicas = {ZERO: (0, 1), ONE: (0, 1)}
         yield found
 
@@ -31,7 +29,7 @@ async def admin(cluster: FakeCluster) -> AsyncIterator[Admin]:
 
 async def test_replicas_are_moved_and_the_move_is_cancelled(cluster: FakeCluster, admin: Admin) -> None:
     cluster.looks = 100
-    cluster.brokers[0].once(
+    cluster.brokers[0].script.once(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         refused(ErrorCode.NOT_CONTROLLER),
     )
@@ -67,7 +65,7 @@ async def test_an_error_of_the_whole_request_is_raised(cluster: FakeCluster, adm
             ApiKey.LIST_PARTITION_REASSIGNMENTS,
             ApiKey.ELECT_LEADERS,
         ):
-            broker.always(key, refused(code))
+            broker.script.always(key, refused(code))
     for asked in (
         admin.alter_partition_reassignments({ZERO: [1]}, raise_errors=False),
         admin.list_partition_reassignments(),
@@ -88,7 +86,7 @@ async def test_conditions_of_all_and_of_some_brokers(cluster: FakeCluster, admin
     )
     assert three.conditions == ()
     assert await admin.describe_conditions([1]) == [one]
-    cluster.brokers[2].always(ApiKey.DESCRIBE_CLUSTER, drop)
+    cluster.brokers[2].script.always(ApiKey.DESCRIBE_CLUSTER, drop)
     found = await admin.describe_conditions(timeout_ms=200, raise_errors=False)
     assert [broker.error is None for broker in found] == [True, True, False, True]
 
@@ -100,6 +98,6 @@ async def test_log_directories_of_all_and_of_some_brokers(cluster: FakeCluster, 
     assert (zero.log_dirs[0].path, zero.log_dirs[0].usable_bytes) == ("/data", 20 * SIZE)
     assert two.log_dirs[0].sizes == {}
     assert [broker.node_id for broker in await admin.describe_log_dirs([1])] == [1]
-    cluster.brokers[2].always(ApiKey.DESCRIBE_LOG_DIRS, drop)
+    cluster.brokers[2].script.always(ApiKey.DESCRIBE_LOG_DIRS, drop)
     found = await admin.describe_log_dirs(timeout_ms=200, raise_errors=False)
     assert [broker.error is None for broker in found] == [True, True, False, True]

@@ -14,8 +14,7 @@ from barnabas_client import Admin, Producer
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from tests.client.cli.conftest import PATIENCE, Cli
-from tests.client.fake_broker import brokers
-from tests.client.fake_cluster import FakeCluster
+from tests.client.fake_cluster import scripted_cluster
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.client.share_member import share_member
 from tests.sampling import slow
@@ -152,9 +151,8 @@ async def test_records_are_escaped_on_a_terminal_and_stay_in_a_pipe(cli: Cli) ->
         assert await process.communicate() == (expected, b"")
 
 
-async def test_a_cluster_is_drawn_in_place_and_moves_have_a_bar() -> None:
-    async with brokers(4) as made:
-        cluster = FakeCluster({broker.node_id: broker for broker in made}, looks=3)
+async def test_a_cluster_is_drawn_in_place_and_moves_have_a_bar(quiet: None) -> None:
+    async with scripted_cluster(looks=3) as cluster:
         cluster.replicas = {TopicPartition("t", number): (0, 1) for number in range(100)}
         cluster.isr = dict.fromkeys(cluster.replicas, (0,))
         to = ("-b", cluster.address, "-i", "10ms")

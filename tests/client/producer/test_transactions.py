@@ -1,4 +1,4 @@
-"""Transactions of the producer: against a fake broker for what goes wrong, and against real ones."""
+"""Transactions of the producer: with scripted answers in the simulated world, and against real brokers."""
 
 import asyncio
 from itertools import count

@@ -1,4 +1,4 @@
-"""`barnabas cluster` against four fake brokers, and `status` and the refusals against a real one."""
+"""`barnabas cluster` with four brokers that answer as one cluster; `status` and the refusals also with one broker."""
 
 import asyncio
 import json
@@ -19,8 +19,7 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_protocol.registry import ApiKey
 from tests.client.cli.conftest import PATIENCE, Cli
-from tests.client.fake_broker import brokers
-from tests.client.fake_cluster import THROTTLES, FakeCluster, Moving
+from tests.client.fake_cluster import THROTTLES, FakeCluster, Moving, scripted_cluster
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.cluster.harness import eventually
 from tests.interop.kafka_server import run_tool
@@ -32,10 +31,9 @@ QUICK = ("-i", "10ms")
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
+async def cluster(quiet: None) -> AsyncIterator[FakeCluster]:
     """Brokers 0 to 3; three partitions on 0 and 1."""
-    async with brokers(4) as made:
-        found = FakeCluster({broker.node_id: broker for broker in made})
+    async with scripted_cluster() as found:
         found.replicas = {ZERO: (0, 1), ONE: (0, 1), TWO: (0, 1)}
         yield found
 
@@ -326,7 +324,7 @@ async def test_an_outage_ends_the_command_and_not_the_reassignments(cluster: Fak
     words = ("cluster", "reassign", "t:0", "--to", "2,3", "--throttle", "1MB", "--execute", *QUICK)
     none = ListPartitionReassignmentsResponse(topics=[])
     refuse = refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    cluster.brokers[0].once(ApiKey.LIST_PARTITION_REASSIGNMENTS, lambda request: none, refuse)
+    cluster.brokers[0].script.once(ApiKey.LIST_PARTITION_REASSIGNMENTS, lambda request: none, refuse)
     failed = await run(*words, status=1)
     assert "see `barnabas cluster reassign --progress`" in failed.err
     assert "CLUSTER_AUTHORIZATION_FAILED" in failed.err
