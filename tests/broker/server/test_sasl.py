@@ -92,15 +92,6 @@ async def test_a_client_logs_in(start_sasl: StartSasl, version: int) -> None:
         assert [str(peer.principal) for peer in broker.server.peers] == ["User:ada"]
 
 
-async def test_a_client_logs_in_without_headers_after_version_0(start_sasl: StartSasl) -> None:
-    broker = await start_sasl()
-    async with await Wire.connect(broker.port) as wire:
-        assert (await handshake(wire, version=0)).error_code == 0
-        wire.writer.write(struct.pack(">i", len(RIGHT)) + RIGHT)
-        assert await wire.frame() == b""
-        assert (await wire.ask(METADATA, 12, MetadataResponse)).brokers
-
-
 async def test_a_request_that_comes_with_the_password_is_served_after_it(start_sasl: StartSasl) -> None:
     broker = await start_sasl()
     async with await Wire.connect(broker.port) as wire:
@@ -151,14 +142,6 @@ async def test_a_failure_is_answered_after_the_delay(start_sasl: StartSasl) -> N
         assert await wire.closed()
 
 
-async def test_a_wrong_password_without_headers(start_sasl: StartSasl) -> None:
-    broker = await start_sasl()
-    async with await Wire.connect(broker.port) as wire:
-        await handshake(wire, version=0)
-        wire.writer.write(struct.pack(">i", len(WRONG)) + WRONG)
-        assert await wire.closed()
-
-
 async def test_a_mechanism_that_is_not_served(start_sasl: StartSasl, caplog: pytest.LogCaptureFixture) -> None:
     broker = await start_sasl()
     async with await Wire.connect(broker.port) as wire:
@@ -189,15 +172,6 @@ async def test_nothing_else_is_served_before(
         assert await wire.closed()
     (line,) = warnings(caplog)
     assert "before it has authenticated" in line["reason"]
-
-
-async def test_a_second_handshake_is_refused_as_in_kafka(start_sasl: StartSasl) -> None:
-    broker = await start_sasl()
-    async with await Wire.connect(broker.port) as wire:
-        assert (await handshake(wire)).error_code == 0
-        refused = await handshake(wire)
-        assert refused == SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
-        assert await wire.closed()
 
 
 async def test_requests_before_are_few_and_small(start_sasl: StartSasl, caplog: pytest.LogCaptureFixture) -> None:
@@ -394,15 +368,6 @@ async def test_a_client_stays_who_it_is(start_sasl: StartSasl) -> None:
             assert again.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert "Cannot change principals or SASL mechanisms" in (again.error_message or "")
             assert await wire.closed()
-
-
-@pytest.mark.usefixtures("soon")
-async def test_a_wrong_password_at_the_second_time_closes_the_connection(start_sasl: StartSasl) -> None:
-    broker = await start_sasl(SCRAM | REAUTH, users={"ada": "lovelace"})
-    async with await Wire.connect(broker.port) as wire:
-        await scram(wire, "SCRAM-SHA-256")
-        assert (await scram(wire, "SCRAM-SHA-256", "ada", "hush")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert await wire.closed()
 
 
 @pytest.mark.usefixtures("soon")

@@ -1,7 +1,6 @@
 """When a client may ask what to push, and push; and the values that are kept of it."""
 
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -55,12 +54,6 @@ class Shop:
 E = ErrorCode
 
 
-def test_a_client_gets_an_id() -> None:
-    shop = Shop()
-    assert any(shop.client.client_instance_id)
-    assert shop.clients.ask(NEW).client_instance_id != shop.client.client_instance_id
-
-
 def test_a_push_per_interval() -> None:
     shop = Shop()
     assert [shop.push(), shop.push()] == [E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
@@ -87,33 +80,6 @@ def test_after_a_change_of_the_subscriptions_it_asks_at_once() -> None:
     assert shop.push() is E.THROTTLING_QUOTA_EXCEEDED
     shop.now += 300
     assert shop.push() is E.NONE
-
-
-@pytest.mark.parametrize(
-    ("push", "code"),
-    [
-        ({"subscription": 7}, E.UNKNOWN_SUBSCRIPTION_ID),
-        ({"codec": 9}, E.UNSUPPORTED_COMPRESSION_TYPE),
-        ({"size": MOST + 1}, E.TELEMETRY_TOO_LARGE),
-    ],
-)
-def test_pushes_that_are_refused(push: dict[str, Any], code: ErrorCode) -> None:
-    shop = Shop()
-    assert shop.push(**push) is code
-    assert shop.ask() is (E.THROTTLING_QUOTA_EXCEEDED if code is E.TELEMETRY_TOO_LARGE else E.NONE)
-
-
-def test_after_its_last_push_it_is_refused() -> None:
-    shop = Shop()
-    assert [shop.push(), shop.push(last=True), shop.push()] == [E.NONE, E.NONE, E.INVALID_REQUEST]
-
-
-@pytest.mark.parametrize("identity", [NO_ID, bytes(15) + b"\x01"])
-def test_an_id_that_is_none(identity: bytes) -> None:
-    shop = Shop()
-    shop.client = NEW._replace(client_instance_id=identity)
-    assert shop.push() is E.INVALID_REQUEST
-    assert len(shop.clients) == 1
 
 
 def test_on_a_new_connection_it_asks_at_once_and_keeps_its_values() -> None:

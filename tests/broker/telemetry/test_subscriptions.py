@@ -3,7 +3,6 @@
 import pytest
 
 from barnabas_broker.telemetry import MetricsSubscription, MetricsSubscriptions, PushingClient
-from barnabas_protocol.errors import ErrorCode, KafkaError
 
 SHOP = PushingClient(b"sixteen bytes...", "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
 
@@ -40,25 +39,6 @@ def test_of_a_long_text_no_more_is_kept_than_matches_nothing() -> None:
     client = PushingClient.of(bytes(16), "a" * 32_000, f"{'b' * 32_000} {'c' * 32_000}", "10.0.0.1", 4711)
     assert [len(text) for text in client[1:4]] == [1_001] * 3
     assert PushingClient.of(bytes(16), "shop", "", "10.0.0.1", 4711)[1:4] == ("shop", "unknown", "unknown")
-
-
-@pytest.mark.parametrize(
-    ("configs", "code"),
-    [
-        ({"name": "x"}, ErrorCode.INVALID_REQUEST),
-        ({"interval.ms": "99"}, ErrorCode.INVALID_REQUEST),
-        ({"interval.ms": "3600001"}, ErrorCode.INVALID_REQUEST),
-        ({"interval.ms": "soon"}, ErrorCode.INVALID_CONFIG),
-        ({"metrics": "a,,b"}, ErrorCode.INVALID_CONFIG),
-        ({"match": "client_id"}, ErrorCode.INVALID_CONFIG),
-        ({"match": "id=a"}, ErrorCode.INVALID_CONFIG),
-        ({"match": "client_id=("}, ErrorCode.INVALID_CONFIG),
-    ],
-)
-def test_configuration_that_is_refused(configs: dict[str, str], code: ErrorCode) -> None:
-    with pytest.raises(KafkaError) as refused:
-        MetricsSubscription.of(configs)
-    assert refused.value.code is code
 
 
 def test_a_client_pushes_what_any_subscription_asks_for() -> None:
