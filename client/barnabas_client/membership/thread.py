@@ -50,16 +50,30 @@ from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
-from barnabas_client.network.versions import ApiRange
+from barnabas_client.network.versions import ApiRange, prepare
 from barnabas_client.program import loop_for_thread
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.fetch import FetchRequest
+from barnabas_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.uuids import uuid_text
 
 _log: Final = logger("barnabas_client.membership")
 
 #: Seconds that a LeaveGroup may take to be sent when the thread is stopped without waiting for it.
 _LAST_REQUESTS: Final = 0.2
+#: What is sent and received between the first response to JoinGroup and the first record.
+_SOON: Final = (
+    SyncGroupRequest,
+    SyncGroupResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    FetchRequest,
+)
 
 
 class MemberThreadOwner(Protocol):
@@ -263,11 +277,20 @@ class MemberThread:
             self._notify(self._owner.coordinator_changed)
         for effect in effects:
             self._carry_out(effect)
+        if self.view.member_id and not before.member_id:
+            # The coordinator has answered JoinGroup. While it answers the next request, there is time to prepare.
+            self._loop.call_soon(self._prepare)
         if self._timer is not None:
             self._timer.cancel()
         deadline = None if self._closing else self._machine.next_deadline()
         if deadline is not None:
             self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._tick)
+
+    def _prepare(self) -> None:
+        coordinator = self.view.coordinator
+        if coordinator is not None:
+            versions = self._network.connections.versions.get((coordinator.host, coordinator.port), {})
+            prepare(_SOON, versions)
 
     def _tick(self) -> None:
         self._apply(self._machine.tick(time.monotonic()))

@@ -9,6 +9,7 @@ old names the API. Sources: KIP-699 (FindCoordinator), KIP-709 (OffsetFetch), KI
 (LeaveGroup), KIP-516.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar, cast
 
 from barnabas_client.errors import UnsupportedVersionError
@@ -31,6 +32,7 @@ from barnabas_protocol.messages.offset_fetch import (
 )
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.structures import codec_for
 
 R = TypeVar("R", bound=Response)
 
@@ -56,7 +58,7 @@ class ApiRange(NamedTuple):
     high: int
 
 
-def choose_version(request: type[Request], broker: ApiRange | None, at_most: int | None) -> int:
+def choose_version(request: type[Request] | type[Response], broker: ApiRange | None, at_most: int | None) -> int:
     """Choose the newest version that the broker and this client have, not above `at_most`.
 
     Raises:
@@ -76,6 +78,15 @@ def choose_version(request: type[Request], broker: ApiRange | None, at_most: int
             "client"
         )
     return high
+
+
+def prepare(messages: Iterable[type[Request] | type[Response]], broker: Mapping[int, ApiRange]) -> None:
+    """Make the constructs of messages that are used soon, in the versions that this broker and the client have."""
+    for message in messages:
+        try:
+            codec_for(message, choose_version(message, broker.get(message.API_KEY), None))
+        except UnsupportedVersionError:
+            pass  # whatever uses it says so
 
 
 def downgrade(request: Request, version: int) -> Request:

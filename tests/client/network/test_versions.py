@@ -3,12 +3,12 @@
 import pytest
 
 from barnabas_client.errors import UnsupportedVersionError
-from barnabas_client.network.versions import downgrade, upgrade
+from barnabas_client.network.versions import ApiRange, downgrade, prepare, upgrade
 from barnabas_protocol.codec import encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.messages.heartbeat import HeartbeatRequest
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from barnabas_protocol.messages.list_config_resources import CLIENT_METRICS, ListConfigResourcesRequest
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
@@ -21,7 +21,9 @@ from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
+from barnabas_protocol.structures import codec_for
 
 REQUESTS: list[Request] = [
     FindCoordinatorRequest(coordinator_keys=["g"]),
@@ -43,6 +45,16 @@ REQUESTS: list[Request] = [
 def test_every_version_can_be_encoded(request_: Request) -> None:
     for version in request_.VERSIONS:
         assert encode(downgrade(request_, version), version)
+
+
+def test_constructs_are_made_in_the_versions_that_are_used() -> None:
+    codec_for.cache_clear()
+    broker: dict[int, ApiRange] = {ApiKey.HEARTBEAT: ApiRange(0, 3), ApiKey.METADATA: ApiRange(0, 0)}
+    prepare((HeartbeatRequest, HeartbeatResponse, MetadataRequest, ListOffsetsRequest), broker)
+    made = codec_for.cache_info().currsize
+    codec_for(HeartbeatRequest, 3)
+    codec_for(HeartbeatResponse, 3)
+    assert made == codec_for.cache_info().currsize == 2  # the broker is too old for the others
 
 
 def test_the_newest_form_is_not_changed() -> None:
