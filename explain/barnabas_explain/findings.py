@@ -13,6 +13,7 @@ What is inferred says "probably", and from what. An explanation that is wrong is
 """
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ from barnabas_explain.catalog import (
     MemberReplaced,
     MemberSlow,
     RebalanceOver,
+    RebalanceStarted,
     RegexResolved,
     Seen,
     SessionRefused,
@@ -130,6 +132,9 @@ _OF_JOB: Final = (
     "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
     " consumer for each record or call."
 )
+#: A program that stops because of a rebalance does so within so many milliseconds after it, in so many of its lives.
+_JUST_AFTER_MS: Final = 250
+_MOST_AT_REBALANCES: Final = 0.9
 #: Members of one run begin within so many milliseconds, and leave within so many.
 _TOGETHER_MS: Final = 15_000
 #: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
@@ -1119,9 +1124,10 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
     assigned = (
         _assigned(events) if any(len(lives) >= _LOOP_LIVES for found in loops.values() for lives in found) else {}
     )
+    rebalances = _rebalances(events) if assigned else []
     for key, found in loops.items():
         for lives in found:
-            finding = _of_loop(lives, assigned) if len(lives) >= _LOOP_LIVES else None
+            finding = _of_loop(lives, assigned, rebalances) if len(lives) >= _LOOP_LIVES else None
             if finding is None:
                 continue
             for life in lives:
@@ -1784,13 +1790,58 @@ def _commits_first(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -
     return min(rests) if gets_on and min(rests) >= _WORKS_MS else None
 
 
-def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> Finding | None:
+class _Rebalance(NamedTuple):
+    """When a rebalance began and was over, in ms since 1970, and the member ids that have caused it."""
+
+    began: float
+    over: float
+    by: set[str | None]
+
+
+def _rebalances(events: Iterable[GroupEvent]) -> list[_Rebalance]:
+    found: list[_Rebalance] = []
+    for event in events:
+        if isinstance(event, RebalanceStarted):
+            found.append(_Rebalance(event.time, inf, event.by_ids()))
+        elif isinstance(event, RebalanceOver | GroupEmpty) and found and found[-1].over == inf:
+            found[-1] = found[-1]._replace(over=event.time)
+    return found
+
+
+def _stops_at_rebalances(lives: Sequence[_Life], rebalances: Sequence[_Rebalance]) -> int:
+    """How often a program has ended during a rebalance that another member had caused, or just after that; 0 if that
+    was not so nearly each time."""
+    often = 0
+    for life in lives:
+        at = bisect_left(rebalances, life.end, key=lambda each: each.began) - 1
+        if at >= 0 and rebalances[at].began > life.start:
+            last = rebalances[at]
+            often += _member_id(life.event) not in last.by and life.end <= last.over + _JUST_AFTER_MS
+    return often if often >= max(_LOOP_LIVES, _MOST_AT_REBALANCES * len(lives)) else 0
+
+
+def _of_loop(
+    lives: Sequence[_Life], assigned: Mapping[str | None, int], rebalances: Sequence[_Rebalance]
+) -> Finding | None:
     last = lives[-1].event
     is_static, left = last.member.instance_id is not None, lives[-1].has_left
     if (is_static or left) and max(life.took_ms for life in lives) > _SHORT_MS:
         return None
     span = _span(life.took_ms for life in lives)
     often = f"it lived {span} each time, {times(len(lives))} within {ms(lives[-1].end - lives[0].start)}"
+    at_rebalances = _stops_at_rebalances(lives, rebalances)
+    if at_rebalances:
+        ended = "left" if left else "ended"
+        brief = f"{last.name} {ended} again and again right after a rebalance that another member caused"
+        text = f"{brief}: {often}, and it {ended} {times(at_rebalances)} during such a rebalance, or up to"
+        text += f" {ms(_JUST_AFTER_MS)} after it; probably it stops when its group rebalances (an exception in its"
+        text += " rebalance listener?)"
+        remedy = (
+            f"Look in the log of {last.name} for an error in its rebalance listener (on_partitions_revoked,"
+            " on_partitions_assigned), or what else stops it when its group rebalances, and let it go on: each stop is"
+            " a rebalance for the others."
+        )
+        return Finding(RESTART_LOOP if left else CRASH_LOOP, last.member, text, remedy, PROBABLE, brief=brief)
     again = "" if left else _read_again(lives)
     stuck, where, skip = _Stuck(again, "; it committed in none of these lives") if again else _stuck(lives)
     if left:

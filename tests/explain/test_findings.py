@@ -672,6 +672,32 @@ def test_a_program_that_leaves_and_comes_back_again_and_again_is_one_finding() -
     )
 
 
+@pytest.mark.parametrize(
+    ("by", "after_ms", "is_domino"),
+    [(77, 50, True), (77, 2_000, False), (None, 50, False)],
+    ids=["just after", "later", "its own join"],
+)
+def test_a_program_that_stops_right_after_rebalances_that_others_caused(
+    by: int | None, after_ms: int, is_domino: bool
+) -> None:
+    records = []
+    for number in range(4):
+        at = 100_000 + number * 10_000
+        seen = {**OPEN, "connection": "closed", "joined_ago_ms": 5_000}
+        records += [event(MemberJoined, at, number), *started(at + 10, MemberJoined, number)]
+        if by is not None:
+            records += [event(MemberJoined, at + 5_000 - after_ms, by + number, client="other")]
+            records += started(at + 5_000 - after_ms, MemberJoined, by + number, client="other")
+        records.append(event(MemberLeft, at + 5_000, number, **seen))
+        records += started(at + 5_000, MemberLeft, number)
+    found = find(read(records))
+    (finding,) = {id(each): each for each in found.of_departures.values() if each.member.client_id == "c"}.values()
+    assert (
+        "c (h) left again and again right after a rebalance that another member caused" in finding.text
+    ) is is_domino
+    assert ("error in its rebalance listener" in str(finding.remedy)) is is_domino
+
+
 def runs(
     *starts: int, took: int = 5, open_ms: int | None = 20, unread: Any = None, offset: int | None = None
 ) -> list[EventRecord]:
