@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.transactions import transaction as broker
 from barnabas_client.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -40,7 +41,7 @@ from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordin
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_protocol.schema import Request, Response
-from tests.client.fake_transactions import FakeTransactions
+from tests.client.producer.coordinator import Transactions
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GROUP = ConsumerGroupMetadata("g", 3, "member", None)
@@ -57,7 +58,7 @@ class World:
     """
 
     def __init__(self, version: int, inject: Injected = lambda request: None) -> None:
-        self.cluster = FakeTransactions(version)
+        self.cluster = Transactions(version)
         self.inject = inject
         self.machine = TransactionMachine("x", 60_000, Backoff(0.1, 1.0), Backoff(0.02, 1.0), FEATURES)
         self.now = 100.0
@@ -85,7 +86,7 @@ class World:
         """What the sender does when it may."""
         assert self.machine.may_send(tp)
         mine = (self.machine.producer_id, self.machine.producer_epoch)
-        return self.cluster.write("x", *mine, tp, implicit=self.machine.implicit)
+        return self.cluster.write("x", *mine, *tp, implicit=self.machine.implicit)
 
     def offsets(self, topic_ids: Mapping[str, bytes] | None = None) -> None:
         offsets = {P0: OffsetAndMetadata(7)}
@@ -625,8 +626,9 @@ def test_every_transaction_ends_as_the_program_was_told(seed: int, version: int)
     ]
     assert found == expected
     assert world.machine.state is TransactionState.READY
-    known = world.cluster.ids["x"]
-    assert (known.producer_id, known.epoch) == world.epochs[-1] and known.state != "Ongoing"
+    known = world.cluster.ids["x"].metadata
+    assert (known.producer_id, known.producer_epoch) == world.epochs[-1]
+    assert known.state is not broker.TransactionState.ONGOING
 
 
 # A transaction that another program ends.
