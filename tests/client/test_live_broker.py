@@ -16,7 +16,6 @@ from confluent_kafka import Producer as TransactionalProducer
 from barnabas_client import (
     Admin,
     Consumer,
-    ConsumerRebalanceListener,
     NewTopic,
     OffsetAndMetadata,
     Producer,
@@ -27,9 +26,6 @@ from barnabas_client.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     KafkaError,
-    MessageSizeTooLargeError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
 )
 from barnabas_client.network.connection import Connection
 from barnabas_client.producer.partitioner import positive_hash
@@ -86,25 +82,6 @@ async def take(consumer: Consumer[bytes, Any], count: int) -> list[Any]:
     return taken
 
 
-# Topics.
-
-
-async def test_topics_are_created_and_deleted(bootstrap_servers: str) -> None:
-    name = f"topic-{uuid4().hex[:12]}"
-    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
-        (made,) = await admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=1)])
-        assert (made.name, made.error) == (name, None)
-        with pytest.raises(TopicAlreadyExistsError):
-            await admin.create_topics([NewTopic(name, num_partitions=3)])
-        assert name in await admin.list_topics()
-        cluster = await admin.describe_cluster()
-        assert cluster.controller_id in {broker.node_id for broker in cluster.brokers}
-        await admin.delete_topics([name])
-        with pytest.raises(UnknownTopicOrPartitionError):
-            await admin.delete_topics([name])
-        assert name not in await admin.list_topics()
-
-
 # Writing and reading.
 
 
@@ -132,16 +109,6 @@ async def test_every_record_once_in_order(bootstrap_servers: str, topic: str, co
     assert read[0].headers == (("at", read[0].value), ("none", None))
 
 
-@pytest.mark.parametrize("acks", [0, 1, "all"])
-async def test_acks(bootstrap_servers: str, topic: str, acks: int | str) -> None:
-    await write(
-        bootstrap_servers, topic, numbered(100)
-    )  # with acks=0, no response says that a partition has no leader yet
-    await write(bootstrap_servers, topic, numbered(100), acks=acks)
-    async with reading(bootstrap_servers, topic) as consumer:
-        assert sorted(await take(consumer, 200)) == sorted(numbered(100) * 2)
-
-
 async def test_large_records(bootstrap_servers: str, topic: str) -> None:
     values = [bytes([at]) * 700_000 for at in range(8)]
     async with Producer(bootstrap_servers=bootstrap_servers) as producer:
@@ -149,18 +116,6 @@ async def test_large_records(bootstrap_servers: str, topic: str) -> None:
             await producer.send(topic, value)
     async with reading(bootstrap_servers, topic, max_partition_fetch_bytes=10_000) as consumer:
         assert sorted(await take(consumer, 8)) == values
-
-
-async def test_a_record_larger_than_the_topic_allows(bootstrap_servers: str) -> None:
-    name = f"topic-{uuid4().hex[:12]}"
-    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
-        small = {"max.message.bytes": "1000"}
-        await admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1, topic_configs=small)])
-        async with Producer(bootstrap_servers=bootstrap_servers) as producer:
-            with pytest.raises(MessageSizeTooLargeError):
-                await producer.send_and_wait(name, b"x" * 2_000)
-            assert (await producer.send_and_wait(name, b"small")).offset == 0
-        await admin.delete_topics([name])
 
 
 async def test_nulls_and_serializers(bootstrap_servers: str, topic: str) -> None:
@@ -179,15 +134,6 @@ async def test_nulls_and_serializers(bootstrap_servers: str, topic: str) -> None
         0,
     )
     assert (second.key, second.value) == (b"k", None)
-
-
-async def test_a_topic_is_created_when_it_is_used(bootstrap_servers: str) -> None:
-    name = f"topic-{uuid4().hex[:12]}"
-    await write(bootstrap_servers, name, [b"v"])
-    async with reading(bootstrap_servers, name) as consumer:
-        assert await take(consumer, 1) == [b"v"]
-    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
-        await admin.delete_topics([name])
 
 
 async def test_offsets_and_times(bootstrap_servers: str, topic: str) -> None:
@@ -261,18 +207,6 @@ async def test_a_topic_that_is_created_again_is_read_from_its_start(
 # Groups.
 
 
-async def test_the_next_member_starts_at_committed_offsets(bootstrap_servers: str, topic: str, group: str) -> None:
-    await write(bootstrap_servers, topic, numbered(1_000))
-    seen: list[bytes] = []
-    while len(seen) < 1_000:
-        async with reading(bootstrap_servers, topic, group_id=group, enable_auto_commit=False) as consumer:
-            seen += await take(consumer, 250)
-            await consumer.commit()
-            if len(seen) < 1_000:
-                await take(consumer, 1)  # read, but not committed
-    assert sorted(seen) == sorted(numbered(1_000))
-
-
 async def test_metadata_of_commits(bootstrap_servers: str, topic: str, group: str) -> None:
     tp = TopicPartition(topic, 0)
     async with reading(bootstrap_servers, group_id=group, enable_auto_commit=False) as consumer:
@@ -280,17 +214,6 @@ async def test_metadata_of_commits(bootstrap_servers: str, topic: str, group: st
         assert await consumer.committed(tp) is None
         await consumer.commit({tp: (17, "note")})
         assert await consumer.committed_offsets(tp) == {tp: OffsetAndMetadata(17, "note", -1)}
-
-
-class Counting(ConsumerRebalanceListener):
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-
-    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self.calls["revoked"] += 1
-
-    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.calls["assigned"] += 1
 
 
 async def test_each_record_is_read_once_while_members_join_and_leave(
@@ -330,43 +253,9 @@ async def test_each_record_is_read_once_while_members_join_and_leave(
     assert seen == Counter(numbered(total))
 
 
-async def test_partitions_are_assigned_to_all_members(bootstrap_servers: str, topic: str, group: str) -> None:
-    async with (
-        reading(bootstrap_servers, topic, group_id=group) as one,
-        asyncio.TaskGroup() as tasks,
-    ):
-        polls = tasks.create_task(poll_for_ever(one))
-        async with reading(bootstrap_servers, topic, group_id=group) as other:
-            await until(lambda: len(one.assignment()) == len(other.assignment()) == 2)
-            assert one.assignment() | other.assignment() == {TopicPartition(topic, number) for number in range(4)}
-        await until(lambda: len(one.assignment()) == 4)
-        polls.cancel()
-
-
 async def poll_for_ever(consumer: Consumer) -> None:
     while True:
         await consumer.poll(1_000)
-
-
-async def test_a_static_member_restarts_without_a_rebalance(bootstrap_servers: str, topic: str, group: str) -> None:
-    listener = Counting()
-    async with (
-        reading(bootstrap_servers, group_id=group, group_instance_id="stays") as stays,
-        asyncio.TaskGroup() as tasks,
-    ):
-        stays.subscribe([topic], listener=listener)
-        polls = tasks.create_task(poll_for_ever(stays))
-        async with reading(bootstrap_servers, topic, group_id=group, group_instance_id="restarts") as restarts:
-            async with asyncio.timeout(60):
-                while len(stays.assignment()) != 2 or len(restarts.assignment()) != 2:
-                    await restarts.poll(100)  # a group continues only with members that poll
-            mine = restarts.assignment()
-        before = listener.calls["assigned"]
-        async with reading(bootstrap_servers, topic, group_id=group, group_instance_id="restarts") as restarts:
-            assert restarts.assignment() == mine
-            await restarts.poll(300)
-        assert listener.calls["assigned"] == before
-        polls.cancel()
 
 
 async def test_a_second_member_with_the_same_instance_id_fences_the_first(
