@@ -187,6 +187,8 @@ FIELDS: Final = {
     "away_ms": "for how long no member had read the partition, or the group had not committed in its topic",
     "open_ms": "for how long the longest of them was open",
     "transaction_timeout_ms": "their timeout",
+    "is_kept": "whether it was the first Fetch of the partition after an assignment, and the program had the offset"
+    " from elsewhere: it has not looked it up",
     "is_own": "whether the member has committed in them; otherwise it is inferred",
     "deliveries": "how often one of the records was delivered, at most",
     "every_ms": "the mean time between two of the `deliveries`",
@@ -2200,6 +2202,8 @@ class MemberRewound(MemberEvent):
     log_start: int
     offset: int
     position: int | None = None
+    #: Whether it began there when it had got the partition, at an offset that it had not looked up.
+    is_kept: bool | None = None
     #: The other partitions of which the same is said, each with its newest event.
     more: "tuple[MemberRewound, ...] | None" = _not_recorded()
     #: After how many rebalances it did so.
@@ -2225,6 +2229,8 @@ class MemberRewound(MemberEvent):
         ]
         if len(places) > len(named):
             named.append(words.count(len(places) - len(named), "more partition"))
+        if self.is_kept:
+            return self._began(named, sum(each.offset - each.start for each in places))
         to_start = all(each.position is None for each in places)
         where = "the beginning" if to_start else "an earlier time"
         text = f"{self.name} went back to {where} of {', '.join(named)}"
@@ -2258,6 +2264,20 @@ class MemberRewound(MemberEvent):
             remedy,
         )
 
+    def _began(self, named: Sequence[str], records: int) -> Told:
+        text = f"{self.name} began before the committed offsets of {', '.join(named)}"
+        if self.rebalances:
+            many = self.rebalances > 1
+            text += f" after each of {self.rebalances} rebalances" if many else " after a rebalance"
+        last = ", the last time," if (self.rebalances or 0) > 1 else ""
+        return Told(
+            f"{text}, so that{last} it reads {words.count(records, 'record')} again: it probably seeks when it gets"
+            " partitions, to offsets that it keeps elsewhere.",
+            "Without a seek a member goes on at the committed offsets. If it keeps offsets elsewhere, such as in a"
+            " database: save them with the results of the records, as one change, or do not seek. If the results end"
+            " there as well, it is right.",
+        )
+
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "partition": f"{self.topic}-{self.partition}"}
         return self._line("info", "a member went back", **pairs, offset=self.start, committed=self.offset)
@@ -2265,7 +2285,7 @@ class MemberRewound(MemberEvent):
 
 @event("member_skipped")
 class MemberSkipped(MemberEvent):
-    """A member asked for the end of a partition and fetched from there, though the group had not read up to it."""
+    """A member passed over records: it fetched from the end of a partition, or from after the committed offset."""
 
     topic: str
     partition: int
@@ -2280,6 +2300,9 @@ class MemberSkipped(MemberEvent):
     #: If the group had no committed offset, and has read the partition before: the time since then. `log_start` is the
     #: first record that has come since.
     away_ms: float | None = None
+    #: Whether it had not looked up the offset. `log_start` is then the first record that came while the group had no
+    #: members, and `records` are those before `position` that did.
+    is_kept: bool | None = None
     #: The same of other partitions.
     more: "tuple[MemberSkipped, ...] | None" = _not_recorded()
 
@@ -2307,9 +2330,30 @@ class MemberSkipped(MemberEvent):
             " record, more records at a time, or more members. If old records are worthless: nothing.",
         )
 
+    def _began(self) -> Told:
+        places = sorted([self, *(self.more or ())], key=lambda each: (each.topic, each.partition))
+        named = [
+            f"{each.topic}-{each.partition} ({each.position:,}, and {each.offset or 0:,} was committed)"
+            for each in places[:MAX_NAMED]
+        ]
+        if len(places) > len(named):
+            named.append(words.count(len(places) - len(named), "more partition"))
+        records = sum(each.records or 0 for each in places)
+        back = reset_offsets(self.group, [Position(each.topic, each.partition, each.offset or 0) for each in places])
+        return Told(
+            f"{self.name} began after the committed offsets of {', '.join(named)}, so that the group does not read"
+            f" {words.count(records, 'record')}, which came while it had no members: it probably seeks when it gets"
+            " partitions, to offsets that it keeps elsewhere.",
+            "A member goes on at the committed offsets by itself: look whether the offsets that it keeps are those of"
+            " this group and this cluster, or do not seek. To read the records: stop the members, then"
+            f" `{back}`; and start them without the seek.",
+        )
+
     def sentence(self) -> Told:
         if self.fetched is not None:
             return self._jumped()
+        if self.is_kept:
+            return self._began()
         places = [self, *(self.more or ())]
         named = [
             f"{each.topic}-{each.partition} at {each.position}, so that it probably does not read {each.first} to"

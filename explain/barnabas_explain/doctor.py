@@ -155,6 +155,8 @@ _LONG_MS: Final = 10_000
 _MAX_TIMEOUT_MS: Final = 900_000
 #: What happened happened lately for so many milliseconds.
 _LATELY_MS: Final = 600_000
+#: A member that went back is not called slow for so many milliseconds.
+_REPLAYS_MS: Final = 300_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: A group that was empty so often is probably not empty for longer than so many times the median of the last gaps.
@@ -682,7 +684,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         diagnoses.append(Diagnosis(group, "empty_topic", severity, text, sure, remedy=remedy))
     diagnoses += without_topics(present, events)
     diagnoses += _subscriptions(present)
-    diagnoses += _most_of_lag(present)
+    diagnoses += _most_of_lag(present, events, now_ms)
     idle = [reader for reader in readers if not reader.partitions]
     partitions = sum(present.topics.get(topic, 0) for topic in subscribed)
     if idle and present.state == "Stable" and len(readers) > partitions > 0:
@@ -869,7 +871,7 @@ def _lags(present: Present) -> Lags:
     return lags
 
 
-def _most_of_lag(present: Present) -> list[Diagnosis]:
+def _most_of_lag(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """One partition has nearly all records that are not consumed, though its topic has others; or one member has."""
     lags = _lags(present)
     most = lags.most()
@@ -881,6 +883,9 @@ def _most_of_lag(present: Present) -> list[Diagnosis]:
         text = f"{topic}-{number} has {of_all}, and the topic has {present.topics.get(topic, 0)} partitions;"
         text += f" {'no member' if most.member is None else most.member.name} owns it."
         return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=HOT_PARTITION)]
+    back = (each for each in reversed(events) if isinstance(each, MemberRewound) and now_ms - each.time <= _REPLAYS_MS)
+    if most.member is not None and any(each.member.common_name == most.member.common_name for each in back):
+        return []  # It works through records that it reads again.
     name = _named(present, most.member).name
     text = f"The partitions of {name} have {of_all} ({words.partitions(by_topic(most.partitions))}), and it is a"
     text += " member: it is probably slow or stuck, or it has paused them."
@@ -1392,7 +1397,8 @@ def _of_seeks(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
         if isinstance(event, MemberRewound) and (event.rebalances or 0) > 1 and each.until >= since_ms:
             diagnoses.append(Diagnosis(present.group, "goes_back", ODD, text, PROBABLE, (), remedy, each.until))
         jumps = isinstance(event, MemberSkipped) and event.fetched is not None and (event.times or 1) > 1
-        if jumps or (isinstance(event, MemberSkipped) and event.offset is None and each.until >= since_ms):
+        skips = isinstance(event, MemberSkipped) and (event.offset is None or event.is_kept) and each.until >= since_ms
+        if jumps or skips:
             diagnoses.append(Diagnosis(present.group, "skips_records", SICK, text, PROBABLE, (), remedy, each.until))
     return diagnoses
 

@@ -128,11 +128,12 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
         case MemberSlow(is_late=True):
             yield _Fold((event.type, *event.member[1:]), _with_later, TOGETHER_MS)
         case MemberRewound():
-            yield _Fold((event.type, *event.member[1:]), _with_later)
+            yield _Fold((event.type, *event.member[1:], event.is_kept), _with_later)
         case MemberSkipped():
             jumps = event.fetched is not None
             way = _with_later if jumps else _with_later_soon
-            yield _Fold((event.type, event.member, event.offset is None, event.away_ms is None, jumps), way)
+            kind = event.offset is None, event.away_ms is None, event.is_kept, jumps
+            yield _Fold((event.type, event.member, *kind), way)
         case FetchOutOfRange():
             yield _Fold((event.type, event.member, event.topic), _with_later_soon)
         case CommitsWentBack():

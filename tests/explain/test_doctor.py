@@ -25,6 +25,7 @@ from barnabas_explain.catalog import (
     MemberJoined,
     MemberLeft,
     MemberReconnected,
+    MemberRewound,
     OffsetsAltered,
     OffsetsStable,
     OffsetsStuck,
@@ -328,6 +329,13 @@ def test_a_member_whose_offsets_another_one_sets_back_is_not_slow() -> None:
     assert found.text == "c…m1 (h) committed t-1 back from 90 to 30, while c…m2 (h) owned that partition."
     gone = event(CommitsWentBack, 190_000, changes=[change], **{**member, "member_id": "m9"})
     assert [each.kind for each in told(group, owned, gone)] == ["slow_member"]
+
+
+@pytest.mark.parametrize(("client", "kinds"), [("c2", []), ("c1", ["slow_member"])])
+def test_a_member_that_reads_records_again_is_not_slow(client: str, kinds: list[str]) -> None:
+    back = event(MemberRewound, 190_000, client=client, topic="t", partition=1, log_start=0, offset=5_000, position=4)
+    group = present(*TWO, lags={("t", 1): 5_000})
+    assert [each.kind for each in told(group, back)] == kinds
 
 
 @pytest.mark.parametrize("name", ["Rebalance storm", "Probably a deployment"])

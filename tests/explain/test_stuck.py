@@ -734,6 +734,51 @@ def test_a_member_that_goes_back_to_a_time_after_each_rebalance_is_a_finding() -
     assert told(present(), *records) == [], "it is no member any more"
 
 
+def test_a_member_that_begins_before_the_committed_offsets_at_each_assignment() -> None:
+    def back(at: int, committed: int, partition: int = 0) -> EventRecord:
+        return {**rewound(at, partition), "position": 4, "offset": committed, "is_kept": True}
+
+    records = [over(99_000), back(100_000, 10), over(150_000), back(150_010, 20), back(150_020, 9, 1)]
+    (said,) = [each for each in explain(read(records)) if "began before" in each.text]
+    assert said.text == (
+        "c1 (h) began before the committed offsets of t-0 (4, and 20 was committed), t-1 (4, and 9 was committed) after"
+        " each of 2 rebalances, so that, the last time, it reads 21 records again: it probably seeks when it gets"
+        " partitions, to offsets that it keeps elsewhere."
+    )
+    now = present(reader(1, partitions=(0, 1)), committed={("t", 0): 22})
+    (found,) = told(now, *records)
+    assert (found.kind, found.text, found.remedy) == ("goes_back", said.text, said.remedy)
+    assert told(now, *records[:2]) == [], "once may be on purpose"
+
+
+def test_a_member_that_begins_after_the_committed_offsets() -> None:
+    jumps = [
+        event(
+            MemberSkipped,
+            100_000 + partition,
+            client="c1",
+            topic="t",
+            partition=partition,
+            log_start=520,
+            offset=517,
+            position=1_900,
+            records=1_380,
+            is_kept=True,
+        )
+        for partition in (0, 1)
+    ]
+    (found,) = told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 1_905}), *jumps)
+    assert (found.kind, found.as_data()["severity"]) == ("skips_records", "sick")
+    assert found.text == (
+        "c1 (h) began after the committed offsets of t-0 (1,900, and 517 was committed), t-1 (1,900, and 517 was"
+        " committed), so that the group does not read 2,760 records, which came while it had no members: it probably"
+        " seeks when it gets partitions, to offsets that it keeps elsewhere."
+    )
+    assert "`barnabas groups reset-offsets g -t t:0,1 --to-offset 517 --execute`" in str(found.remedy)
+    (said,) = explain(read(jumps))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+
+
 def test_a_member_that_jumps_to_the_end_again_and_again_is_a_finding() -> None:
     def jump(at: int, times: int) -> EventRecord:
         figures = {"log_start": 0, "offset": 5, "position": 140, "fetched": 40, "times": times, "records": 100 * times}

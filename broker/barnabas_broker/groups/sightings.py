@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from barnabas_broker.groups.often import OftenCommits
-from barnabas_broker.groups.stuck import MOST_READS, LookedUp, Watch
+from barnabas_broker.groups.stuck import MOST_READS, Assigned, LookedUp, Watch
 from barnabas_broker.recent import Lately, Newest
 from barnabas_explain.catalog import (
     BRIEF_MS,
@@ -62,6 +62,8 @@ _MOST_DENIED: Final = 16
 _DENIED_SECONDS: Final = DENIED_AGAIN_MS / 1000
 #: Of a member that closes its connection and connects again, over and over, each is reported once in so many seconds.
 _RETURNED_SECONDS: Final = 60.0
+#: A member that was removed while its connection is open may read on for so many seconds.
+_READS_ON_SECONDS: Final = 300.0
 #: Partitions of which is said up to where a member that is gone has fetched them.
 _MOST_FURTHEST: Final = 16
 #: Partitions of a new member whose commits are kept, and for how many seconds it is new.
@@ -104,6 +106,8 @@ class SeenClient:
         rewinds: the partitions that it has fetched from the beginning, with the time: those of the last second, 16 at a
             time.
         joined_at: when a member of it joined last; None for never.
+        assigned: its first Fetches since partitions were assigned in its group; None if that was long ago, or before it
+            joined.
         looked_up: the offsets that it has looked up lately: the ends of partitions, and those of times, of 64
             partitions at a time.
         unread: the partitions of which it has asked for the committed offset, and has not fetched since it joined: 64
@@ -122,6 +126,8 @@ class SeenClient:
 
     __slots__ = (
         "__weakref__",
+        "_assigned_at",
+        "assigned",
         "away_from",
         "connections",
         "denied",
@@ -148,6 +154,9 @@ class SeenClient:
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
         self.rewinds: Lately[Partition] = Lately(_REWIND_SECONDS, _MOST_REWINDS)
         self.joined_at: float | None = None
+        self.assigned: Assigned | None = None
+        #: When partitions were assigned last since a member of it joined; None for never.
+        self._assigned_at: float | None = None
         self.looked_up: dict[Partition, LookedUp] = {}
         self.unread: set[Partition] = set()
         self.waits = 0
@@ -161,9 +170,15 @@ class SeenClient:
     def joins(self, now: float) -> None:
         """A member of it joins."""
         self.joined_at = now
+        self.assigned = self._assigned_at = None
         self.looked_up.clear()
         self.unread.clear()
         self.waits, self.waits_told_at = 0, None
+
+    def gets(self, now: float) -> None:
+        """Partitions are assigned in its group."""
+        self.assigned = Assigned(now, is_first=self._assigned_at is None)
+        self._assigned_at = now
 
     def waited(self, now: float) -> int | None:
         """A Fetch of it has waited for all of its time; returns how often that was so, if it is to be reported."""
@@ -606,9 +621,11 @@ class Sightings:
 
     Attributes:
         rebalances: when the last rebalances were over, in seconds on the coordinator's clock.
+        without_members: from when until when the group had no members, and none that is gone can have read on, before
+            the first of the present ones joined; None if that is not known, or if there is no such time.
     """
 
-    __slots__ = ("_group_id", "_had", "_members", "rebalances")
+    __slots__ = ("_group_id", "_had", "_members", "_quiet_from", "rebalances", "without_members")
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -616,10 +633,14 @@ class Sightings:
         self._had: Newest[Partition, float] = Newest(_MOST_LOST)
         self._members: dict[str, Sight] = {}
         self.rebalances: tuple[float, ...] = ()
+        self.without_members: tuple[float, float] | None = None
+        #: From when on no member that is gone reads on, in seconds on the coordinator's clock; None if none is gone.
+        self._quiet_from: float | None = None
 
     def rebalanced(self, now: float) -> None:
         """A rebalance is over: the members go on at the committed offsets of their partitions."""
         self.rebalances = (*self.rebalances, now)[-MOST_READS:]
+        self.assigned(now)
 
     def get(self, member_id: str) -> Sight | None:
         """The sight of a member; None if it is not known."""
@@ -689,6 +710,12 @@ class Sightings:
             return True
         return place in sight.asked or (self._group_id, member_id) not in sight.connection.members
 
+    def assigned(self, now: float) -> None:
+        """Partitions are assigned to the members."""
+        for sight in self._members.values():
+            if sight.connection is not None:
+                sight.connection.client.gets(now)
+
     def had(self, place: Partition) -> float | None:
         """When a member that is gone was last heard of that had a partition; None if that is not known."""
         return self._had.get(place)
@@ -721,7 +748,7 @@ class Sightings:
             now: the time, in seconds on the coordinator's clock.
         """
         if isinstance(event, MemberReplaced):
-            seen = self._gone(event.old_member_id or "", event.member, now, now)
+            seen = self._gone(event.old_member_id or "", event.member, now, now, has_left=False)
             self._joined(event, connection, now)
             return self._without_known(event, seen)
         if isinstance(event, MemberJoined):
@@ -729,7 +756,9 @@ class Sightings:
         if isinstance(event, Departure):
             sight = self._members.get(event.member.member_id or "")
             silent_ms = event.heard_ago_ms if isinstance(event, MemberExpired) else 0
-            seen = self._gone(event.member.member_id or "", event.member, now, now - silent_ms / 1000)
+            has_left = isinstance(event, MemberLeft) and sight is not None and connection in (None, sight.connection)
+            heard_at = now - silent_ms / 1000
+            seen = self._gone(event.member.member_id or "", event.member, now, heard_at, has_left=has_left)
             if isinstance(event, MemberLeft) and sight is not None:
                 if connection not in (None, sight.connection):
                     seen["removed_by"] = connection.client_id if connection is not None else None
@@ -787,6 +816,9 @@ class Sightings:
 
     def _joined(self, event: MemberJoined | MemberReplaced, connection: MemberConnection | None, now: float) -> None:
         member_id = event.member.member_id or ""
+        if not self._members:
+            quiet_from = self._quiet_from
+            self.without_members = (quiet_from, now) if quiet_from is not None and quiet_from < now else None
         sight = self._members[member_id] = Sight(event.member, connection, now)
         sight.session_ms, sight.rebalance_timeout_ms = event.session_ms, event.rebalance_timeout_ms
         if connection is not None:
@@ -804,7 +836,7 @@ class Sightings:
         rejoined = (now - before.at) * 1000
         return event.changed(software=software, old_member_id=before.member.member_id, rejoined_ms=rejoined)
 
-    def _gone(self, member_id: str, member: Member, now: float, heard_at: float) -> dict[str, Any]:
+    def _gone(self, member_id: str, member: Member, now: float, heard_at: float, *, has_left: bool) -> dict[str, Any]:
         """Forget a member that was last heard of then; returns what has been seen of it, as fields of its last
         event."""
         sight = self._members.pop(member_id, None)
@@ -823,6 +855,9 @@ class Sightings:
             heard_at = min(heard_at, connection.closed_at)
         for place in sight.asked or ():
             self._had[place] = heard_at
+        is_sure = has_left or (connection is not None and connection.closed_at is not None)
+        quiet_from = heard_at if is_sure else now + _READS_ON_SECONDS
+        self._quiet_from = quiet_from if self._quiet_from is None else max(self._quiet_from, quiet_from)
         if connection is not None:
             if not connection.client.is_shared:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)

@@ -31,6 +31,9 @@ MOST_READS: Final = 8
 _FIRST: Final = 2
 #: The committed offset of a partition without one.
 NOTHING: Final = -1
+#: Partitions of a client whose first Fetch after an assignment is looked at, and for how many seconds.
+_MOST_BEGUN: Final = 64
+_BEGIN_SECONDS: Final = 10.0
 
 
 class Watch:
@@ -183,8 +186,40 @@ class LookedUp:
         return self.limit is not None and self.limit < self.offset
 
 
+class Assigned:
+    """The first Fetches of a client after partitions were assigned in its group.
+
+    Args:
+        now: when they were, in seconds on the coordinator's clock.
+        is_first: whether it is the first time since its member joined.
+
+    Attributes:
+        at: when they were.
+        is_first: whether it is the first time since its member joined.
+        begun: the partitions that it has fetched since, 64 at most.
+    """
+
+    __slots__ = ("at", "begun", "is_first")
+
+    def __init__(self, now: float, *, is_first: bool) -> None:
+        self.at = now
+        self.is_first = is_first
+        self.begun: set[Partition] = set()
+
+    def begins(self, place: Partition) -> bool:
+        """Whether a Fetch of a partition is the first one."""
+        if place in self.begun or len(self.begun) >= _MOST_BEGUN:
+            return False
+        self.begun.add(place)
+        return True
+
+    def is_over(self, now: float) -> bool:
+        """Whether a Fetch has nothing to do with the assignment any more."""
+        return now - self.at > _BEGIN_SECONDS
+
+
 class WatchedFetch(NamedTuple):
-    """A Fetch of a client that has watched partitions, or that has looked up offsets.
+    """A Fetch of a client that has watched partitions, that has looked up offsets, or that has got partitions.
 
     Attributes:
         watches: what is counted of its Fetches.
@@ -193,6 +228,8 @@ class WatchedFetch(NamedTuple):
         goes_there: called with a partition that it reads from such an offset on.
         unread: the partitions that it has got, and has not fetched.
         connection: the number of its connection; newer ones have larger numbers.
+        assigned: its first Fetches since partitions were assigned; None if that was long ago.
+        begins: called with the partition and the offset of each of these.
     """
 
     watches: Mapping[Partition, Watch]
@@ -201,6 +238,8 @@ class WatchedFetch(NamedTuple):
     goes_there: Callable[[Partition, LookedUp], None]
     unread: set[Partition]
     connection: int = 0
+    assigned: Assigned | None = None
+    begins: Callable[[Partition, int], None] | None = None
 
     def asks(self, place: Partition, offset: int, epoch: int = NOTHING) -> Watch | None:
         """It asks for the records of a partition from an offset on; returns what is counted of that partition.
@@ -213,6 +252,9 @@ class WatchedFetch(NamedTuple):
         if self.unread:
             self.unread.discard(place)
         known = self.looked_up.get(place) if self.looked_up else None
+        is_first = self.assigned is not None and self.assigned.begins(place)
+        if is_first and self.begins is not None and (known is None or known.offset != offset):
+            self.begins(place, offset)
         if known is not None:
             if known.epoch != epoch:
                 known.epoch, known.limit = epoch, None

@@ -1041,6 +1041,134 @@ async def test_a_member_that_begins_at_the_end(end: int, asks_at: int, fetches_a
     )
 
 
+class Restarted(Reader):
+    """A member that is gone for a while, joins again, and begins at an offset that its program keeps."""
+
+    async def restarts(self, *, at: int, end: int = 20) -> None:
+        """Leave; the log grows up to an end; join, and fetch from an offset on."""
+        self.leave()
+        logs = self.service.logs
+        assert isinstance(logs, Logs)
+        await self.service.after(30)
+        logs.written.append((self.service.wall - 1, logs.end_offset))
+        logs.end_offset = max(end, logs.end_offset)
+        await self.service.after(30)
+        await self.join()
+        await self.begins(at)
+
+    async def begins(self, *offsets: int) -> None:
+        """Ask for the committed offset, and fetch from these offsets on."""
+        await self.asks(0)
+        await self.goes_on(*offsets)
+
+    @property
+    def skipped(self) -> list[tuple[int | None, int, int | None]]:
+        """Committed offset, position and records of each jump forward."""
+        found = self.service.events_of(MemberSkipped)
+        assert all(each.is_kept for each in found)
+        return [(each.offset, each.position, each.records) for each in found]
+
+    @property
+    def rewound(self) -> list[tuple[int, int | None]]:
+        """Committed offset and position of each jump back."""
+        found = self.service.events_of(MemberRewound)
+        assert all(each.is_kept for each in found)
+        return [(each.offset, each.position) for each in found]
+
+
+async def test_a_member_that_begins_after_the_committed_offset_skips_what_came_meanwhile() -> None:
+    member = await reader_of(Restarted, Logs(10))
+    await member.begins(0)
+    await member.commits(7)
+    await member.restarts(at=18)
+    assert member.skipped == [(7, 18, 8)], "8 and 9 may have been read, and not committed"
+    await member.commits(18)
+    await member.restarts(at=18, end=30)
+    await member.goes_on(20, 25)
+    assert len(member.skipped) == 1
+
+
+@pytest.mark.parametrize("how", ["it goes on", "no gap", "deleted", "default", "another member", "two connections"])
+async def test_what_is_no_jump_over_records(how: str) -> None:
+    member = await reader_of(Restarted, Logs(10), "rdkafka" if how == "default" else "client")
+    logs = member.service.logs
+    assert isinstance(logs, Logs)
+    await member.begins(0)
+    await member.commits(7)
+    if how == "deleted":
+        logs.start = 18
+    if how == "another member":
+        other = Reader(member.service, "other")
+        other.owned = ()
+        await member.join_with(other)
+        await other.asks(0)
+        await other.waits(5)
+    if how == "two connections":
+        member.connect()
+        member.heartbeat()
+    at = {"it goes on": 7, "no gap": 9}.get(how, 18)
+    await member.restarts(at=at)
+    await member.goes_on(19)
+    assert member.skipped == []
+
+
+async def test_a_member_that_was_removed_may_have_read_on() -> None:
+    member = await reader_of(Restarted, Logs(10))
+    await member.begins(0)
+    await member.commits(7)
+    await member.service.after(30)
+    (gone,) = member.service.events_of(MemberExpired)
+    assert gone.connection == "open"
+    await member.restarts(at=18)
+    assert member.skipped == []
+
+
+async def test_a_member_that_fetches_ahead_and_asks_for_its_committed_offsets() -> None:
+    """It keeps its positions in a rebalance, as with a cooperative assignor, and looks at its lag."""
+    member = await reader_of(Restarted, Logs(10))
+    await member.begins(0)
+    await member.commits(7)
+    await member.restarts(at=7)
+    for offset in (12, 16):
+        await member.begins(offset)
+        await member.join_with()
+        await member.begins(offset + 2)
+    assert (member.skipped, member.rewound) == ([], [])
+
+
+async def test_a_member_that_goes_back_at_each_assignment() -> None:
+    member = await reader_of(Restarted, Logs(100))
+    await member.begins(0)
+    for committed in (20, 40):
+        await member.commits(committed)
+        await member.join_with()
+        await member.begins(5, committed)
+        await member.goes_on(3)
+    assert member.rewound == [(20, 5), (40, 5)]
+
+
+async def test_an_offset_that_is_committed_after_the_assignment_is_not_before_it() -> None:
+    """The last commit of the owner before may come late."""
+    member = await reader_of(Restarted, Logs(100))
+    await member.commits(20)
+    await member.service.after(1)
+    await member.join_with()
+    await member.commits(40)
+    await member.begins(20)
+    assert member.rewound == []
+
+
+async def test_an_old_assignment_says_nothing_about_a_fetch() -> None:
+    """A seek while it reads may be on purpose."""
+    member = await reader_of(Restarted, Logs(100))
+    await member.commits(20)
+    await member.service.after(1)
+    await member.join_with()
+    await member.waits(15)
+    await member.begins(5)
+    assert member.rewound == []
+
+
 class Jumping(Reader):
     """A member that looks at the end of its partition after each poll."""
 

@@ -15,7 +15,7 @@ from barnabas_broker.groups.fetch_reports import FetchNotice, FetchNotices
 from barnabas_broker.groups.new_topics import NewTopics
 from barnabas_broker.groups.ports import OtherBrokers, ReadLogs
 from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
-from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
+from barnabas_broker.groups.stuck import Assigned, LookedUp, WatchedFetch
 from barnabas_broker.recent import Newest
 from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
@@ -91,11 +91,15 @@ class Fetches:
         now = self._hosted_groups.now()
         seen.fetched_at = now
         seen.is_committed = is_committed
-        if not seen.watched and not seen.looked_up and not seen.unread:
+        assigned = seen.assigned
+        if assigned is not None and assigned.is_over(now):
+            assigned = seen.assigned = None
+        if not seen.watched and not seen.looked_up and not seen.unread and assigned is None:
             return None
         seen.fetches += 1
         going = partial(self._goes_there, client)
-        return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread, connection)
+        begins = None if assigned is None else partial(self._begins, client, assigned)
+        return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread, connection, assigned, begins)
 
     def _goes_there(self, client: ClientAddress, place: Partition, looked_up: LookedUp) -> None:
         """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""
@@ -142,6 +146,51 @@ class Fetches:
             return
         self._hosted_groups.publish(hosted.name, skipped)
 
+    def _begins(self, client: ClientAddress, assigned: Assigned, place: Partition, offset: int) -> None:
+        """A client has sent its first Fetch of a partition since its group was assigned partitions, of an offset that
+        it has not looked up: its program may have that from elsewhere."""
+        reader, logs = self._reader(client, place[0]), self._logs
+        readable = None if logs is None else logs.readable(*place)
+        if reader is None or readable is None or is_default(client.client_id) or len(reader.client.connections) > 1:
+            return
+        seen, hosted, member = reader
+        committed = hosted.offsets.find(*place)
+        if committed is None or hosted.offsets.is_pending(*place) or seen.is_shared or committed.offset > readable[1]:
+            return
+        wall_ms = self._hosted_groups.wall_ms()
+        if offset < committed.offset:
+            # The member before may have committed since it has got the committed offset.
+            if committed.commit_ms < wall_ms - (self._hosted_groups.now() - assigned.at) * 1000:
+                self._report_back(reader, place, offset, committed.offset, readable[0], is_kept=offset > readable[0])
+            return
+        start = max(committed.offset, readable[0])
+        skipped = self._skipped(hosted, place, start, offset) if assigned.is_first and offset > start else None
+        if skipped is None:
+            return
+        event = MemberSkipped(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            log_start=skipped[0],
+            offset=committed.offset,
+            position=offset,
+            records=skipped[1] - skipped[0],
+            is_kept=True,
+        )
+        self._hosted_groups.publish(hosted.name, event)
+
+    def _skipped(self, hosted: HostedGroup, place: Partition, start: int, end: int) -> tuple[int, int] | None:
+        """The records from `start` to before `end` that have come while a group had no members; None if there are none.
+        Others may have been read, and not committed."""
+        if hosted.sightings.without_members is None or self._logs is None:
+            return None
+        now, wall_ms = self._hosted_groups.now(), self._hosted_groups.wall_ms()
+        since, until = (wall_ms - round((now - each) * 1000) for each in hosted.sightings.without_members)
+        first, last = self._logs.since(*place, since), self._logs.since(*place, until)
+        first, last = end if first is None else max(first, start), end if last is None else min(last, end)
+        return (first, last) if first < last and self._logs.has_records(*place, first) else None
+
     def gets(self, caller: Caller, places: Collection[Partition]) -> None:
         """A client asks for committed offsets: the leaders of the partitions that a member of it has got look where it
         begins."""
@@ -164,7 +213,9 @@ class Fetches:
         if len(seen.unread) < _MOST_UNREAD:
             seen.unread.add(place)
 
-    def _report_back(self, reader: _Reader, place: Partition, offset: int, committed: int, log_start: int) -> None:
+    def _report_back(
+        self, reader: _Reader, place: Partition, offset: int, committed: int, log_start: int, *, is_kept: bool = False
+    ) -> None:
         """Report a member that reads a partition from an offset before the committed one on."""
         seen, hosted, member = reader
         if not seen.may_rewind(place, self._hosted_groups.now()):
@@ -177,6 +228,7 @@ class Fetches:
             log_start=log_start,
             offset=committed,
             position=offset if offset > log_start else None,
+            is_kept=is_kept or None,
         )
         self._hosted_groups.publish(hosted.name, event)
 

@@ -111,6 +111,7 @@ from barnabas_explain.catalog import (
     JoinRefused,
     RebalanceOver,
     SessionRefused,
+    TargetAssigned,
     TopicChanged,
 )
 from barnabas_explain.members import Member
@@ -381,8 +382,11 @@ class GroupCoordinator:
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
         now = self._hosted_groups.now()
         event = self.new_topics.complete(event, now)
-        if isinstance(event, RebalanceOver) and (hosted := self._hosted_groups.by_id.get(group_id)) is not None:
+        hosted = self._hosted_groups.by_id.get(group_id)
+        if hosted is not None and isinstance(event, RebalanceOver):
             hosted.sightings.rebalanced(now)
+        elif hosted is not None and isinstance(event, TargetAssigned):
+            hosted.sightings.assigned(now)
         self._on_event(group_id, event)
         return self.journal.add(event)
 
