@@ -7,6 +7,9 @@ end, and their members had the same client id.
 A ``group.id`` that is spelt in two ways, in upper and lower case for instance, makes two groups of one: each reads all
 records.
 
+Instances of a program that put the name of their machine into the ``group.id`` have a group each, and read all records
+each. That may be meant.
+
 A program whose ``group.id`` was changed leaves its old group behind, without members and with a lag that grows.
 """
 
@@ -19,15 +22,16 @@ from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import Departure, GroupEvent, MemberJoined
 from barnabas_explain.doctor import NO_MEMBERS, ODD, SICK, Diagnosis, Present
-from barnabas_explain.findings import PROBABLE, is_default
+from barnabas_explain.findings import POSSIBLE, PROBABLE, is_default
 from barnabas_explain.words import count, listed, moment, ms
 
 #: The kinds of the diagnoses.
 NEW_GROUP_ID: Final = "new_group_id"
 TWO_SPELLINGS: Final = "two_spellings"
 RENAMED: Final = "renamed"
+GROUP_EACH: Final = "group_each"
 #: The kinds of diagnoses that come from the ids of several groups.
-OF_IDS: Final = (NEW_GROUP_ID, TWO_SPELLINGS, RENAMED)
+OF_IDS: Final = (NEW_GROUP_ID, TWO_SPELLINGS, RENAMED, GROUP_EACH)
 #: So many groups show it.
 _GROUPS: Final = 3
 #: A UUID, hexadecimal digits with a number among them, or a number or time, at the end of a name.
@@ -35,6 +39,12 @@ _END: Final = re.compile(
     r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}$|(?<=[-_.:])(?=[a-f]*[0-9])[0-9a-f]{6,}$"
     r"|(?<![0-9])(?<![0-9][-_.:T])[0-9]+([-_.:T][0-9]+)*Z?$",
     re.IGNORECASE,
+)
+#: The random end of the name of a pod of Kubernetes, that of a container (hexadecimal digits, a letter and a number
+#: among them), or a UUID.
+_INSTANCE: Final = re.compile(
+    r"(?<=[-_.:])[bcdfghjklmnpqrstvwxz2456789]{5}$|(?<=[-_.:])(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{8,}$"
+    r"|[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}$"
 )
 #: What stands between the words of a name.
 _SEPARATORS: Final = re.compile(r"[-_.\s]")
@@ -96,12 +106,14 @@ class Spelling(NamedTuple):
         clients: client ids of its members, in one spelling.
         topics: that its members subscribe to.
         began: when its first member joined, in ms since 1970; None if that is not known.
+        pattern: its id with an asterisk for a random end, if it has one member and such an end; "" for none.
     """
 
     group: str
     clients: frozenset[str]
     topics: frozenset[str]
     began: int | None = None
+    pattern: str = ""
 
 
 #: What is kept of a group, to compare it with others.
@@ -130,7 +142,11 @@ def sign(present: Present, events: Iterable[GroupEvent]) -> Sign | None:
     topics = sorted({topic for reader in present.readers for topic in reader.topics})[:_MOST]
     # A group begins in generation 0.
     began = next((event.time for event in past[:1] if event.generation <= 0), None)
-    return Spelling(present.group, frozenset(map(spelling, clients)), frozenset(topics), began)
+    end = _INSTANCE.search(present.group) if len(present.readers) == 1 else None
+    pattern = present.group[: end.start()] + "*" if end is not None and end.start() else ""
+    # Clients of Java have the id of the group in theirs.
+    clients = [each.replace(present.group, pattern) if pattern else each for each in clients]
+    return Spelling(present.group, frozenset(map(spelling, clients)), frozenset(topics), began, pattern)
 
 
 def _left(present: Present, events: Iterable[GroupEvent]) -> Left | None:
@@ -207,6 +223,7 @@ def together(signs: Iterable[Sign]) -> dict[str, Diagnosis]:
     spellings: dict[str, list[Spelling]] = {}
     lefts: list[Left] = []
     by_client: dict[str, list[Spelling]] = {}
+    instances: dict[tuple[str, frozenset[str], frozenset[str]], list[Spelling]] = {}
     # The last sign of a group knows most.
     for each in {one.group: one for one in signs}.values():
         left = each.left if isinstance(each, OneLife) else each
@@ -218,7 +235,12 @@ def together(signs: Iterable[Sign]) -> dict[str, Diagnosis]:
             spellings.setdefault(spelling(each.group), []).append(each)
             for client in each.clients:
                 by_client.setdefault(client, []).append(each)
+            if each.pattern and each.topics:
+                instances.setdefault((each.pattern, each.clients, each.topics), []).append(each)
     found: dict[str, Diagnosis] = {}
+    for groups in instances.values():
+        if len(groups) >= _GROUPS:
+            found.update(dict.fromkeys((each.group for each in groups), _of_instances(groups)))
     for left in lefts:
         now = renamed(left, by_client.get(spelling(left.client), ()))
         if now is not None:
@@ -226,14 +248,29 @@ def together(signs: Iterable[Sign]) -> dict[str, Diagnosis]:
     for one, other in (pair for alike in spellings.values() for pair in pairwise(sorted(alike))):
         if one.clients & other.clients and one.topics & other.topics:
             found.update(dict.fromkeys((one.group, other.group), _of_spellings(one, other)))
-    for pattern, groups in by_pattern.items():
-        known = sorted((each for each in groups if each.client is not None), key=lambda each: each.began)
+    for pattern, lives in by_pattern.items():
+        known = sorted((each for each in lives if each.client is not None), key=lambda each: each.began)
         if len(known) < _GROUPS or len({each.client for each in known}) > 1:
             continue
         is_random = all(len(each.group) - len(pattern) + 1 >= _RANDOM for each in known)
         if is_random or all(earlier.ended <= later.began for earlier, later in pairwise(known)):
-            found.update(dict.fromkeys((each.group for each in groups), _diagnosis(pattern, known, len(groups))))
+            found.update(dict.fromkeys((each.group for each in lives), _diagnosis(pattern, known, len(lives))))
     return found
+
+
+def _of_instances(groups: Sequence[Spelling]) -> Diagnosis:
+    pattern, topics = groups[0].pattern, listed(sorted(groups[0].topics))
+    clients = listed(sorted(groups[0].clients))
+    text = f"{len(groups)} groups are named {pattern}, and have one member each, with the client id {clients}, that"
+    text += f" reads {topics}: they are possibly instances of one program with a group.id each, which ends in the name"
+    text += f" of the machine. Then each record is handled {len(groups)} times."
+    remedy = (
+        "If each record is to be handled once, give all instances the same group.id: they share the partitions. If each"
+        " instance is to get all records (a broadcast), nothing; with assign() and without commits it leaves no group"
+        " behind when it stops."
+    )
+    names = listed(sorted(each.group for each in groups))
+    return Diagnosis(pattern, GROUP_EACH, ODD, text, POSSIBLE, (f"The groups: {names}.",), remedy)
 
 
 def _of_renamed(left: Left, now: Spelling) -> Diagnosis:

@@ -110,6 +110,57 @@ def active(group: str, client: str = "worker", topic: str = "t") -> Spelling:
     return known
 
 
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["mailer-7f9c4-k2x9p", "mailer-7f9c4-m4tqz", "mailer-7f9c4-zz7lq"], "mailer-7f9c4-*"),
+        (["mailer-3b1f9c0a77de", "mailer-00c1e2f3a4b5", "mailer-9d8e7f6a5b4c"], "mailer-*"),
+        (UUIDS, "nightly-*"),
+    ],
+    ids=["pods", "containers", "UUIDs"],
+)
+def test_instances_with_a_group_each_are_possibly_one_program(names: list[str], pattern: str) -> None:
+    diagnoses = together([active(name) for name in names])
+    assert sorted(diagnoses) == sorted(names)
+    (one,) = set(diagnoses.values())
+    assert (one.group, one.kind, SEVERITIES[one.severity], one.sure) == (pattern, "group_each", "odd", "possible")
+    assert one.text == (
+        f"3 groups are named {pattern}, and have one member each, with the client id worker, that reads t: they are"
+        " possibly instances of one program with a group.id each, which ends in the name of the machine. Then each"
+        " record is handled 3 times."
+    )
+    assert one.remedy is not None and "(a broadcast), nothing" in one.remedy
+
+
+PODS = ["mailer-k2x9p", "mailer-m4tqz", "mailer-zz7lq"]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [active(name) for name in PODS[:2]],
+        [active(name) for name in ("mailer-north", "mailer-south", "mailer-paris")],
+        [active(name) for name in ("mailer-1", "mailer-2", "mailer-3")],
+        [active(name) for name in ("mailer-20261128", "mailer-20261129", "mailer-20261130")],
+        [active(name, client=name[-1]) for name in PODS],
+        [active(name, topic=name[-1]) for name in PODS],
+    ],
+    ids=["two groups", "words", "numbers", "days", "other clients", "other topics"],
+)
+def test_groups_that_are_side_by_side_on_purpose(groups: list[Spelling]) -> None:
+    assert together(groups) == {}
+
+
+def test_clients_of_java_in_a_group_each() -> None:
+    assert set(together([active(name, f"consumer-{name}-1") for name in PODS])) == set(PODS)
+
+
+def test_a_group_with_two_members_is_shared() -> None:
+    readers = [Reader(Member(name, "worker", "/h", None), frozenset({"t"}), frozenset()) for name in ("m", "n")]
+    shared = [sign(Present(name, "Stable", readers), ()) for name in PODS]
+    assert together([each for each in shared if each is not None]) == {}
+
+
 def test_a_group_id_that_is_spelt_in_two_ways() -> None:
     found = together([active("invoices"), active("Invoices"), active("orders")])
     assert sorted(found) == ["Invoices", "invoices"]
