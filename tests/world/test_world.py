@@ -8,6 +8,9 @@ import pytest
 from barnabas import Consumer, Producer
 from barnabas_broker.clock import Clock
 from barnabas_client.errors import KafkaConnectionError
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from tests.world.answers import Answer
 from tests.world.network import WINDOW
 from tests.world.programs import Machine, Simulation, simulated
 from tests.world.world import Violation
@@ -222,3 +225,18 @@ async def test_a_group_goes_on_when_the_leader_of_its_partition_is_killed(world:
         await asyncio.sleep(10)
     image = machines[leader].broker.services.cluster.image
     assert sorted(image.topics["t"].partitions[0].isr) == [0, 1, 2]
+
+
+def test_a_mistake_in_a_script_fails_the_run() -> None:
+    world = Simulation()
+
+    def wrong(request: Request) -> Answer:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        machine = await world.machine()
+        machine.script.always(ApiKey.METADATA, wrong)
+        await _write(machine, b"a")
+
+    with pytest.raises(Violation, match=r"uncaught ZeroDivisionError.*a mistake of a test"):
+        world.play(main)

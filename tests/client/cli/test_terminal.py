@@ -13,8 +13,8 @@ import pytest
 from barnabas_client import Admin, Producer
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
+from tests.client.cli.cluster.scripted_cluster import scripted_cluster
 from tests.client.cli.conftest import PATIENCE, Cli
-from tests.client.fake_cluster import scripted_cluster
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.client.share_member import share_member
 from tests.sampling import slow

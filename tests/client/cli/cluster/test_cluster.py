@@ -18,8 +18,8 @@ from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_protocol.registry import ApiKey
+from tests.client.cli.cluster.scripted_cluster import THROTTLES, Moving, ScriptedCluster, scripted_cluster
 from tests.client.cli.conftest import PATIENCE, Cli
-from tests.client.fake_cluster import THROTTLES, FakeCluster, Moving, scripted_cluster
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.cluster.harness import eventually
 from tests.interop.kafka_server import run_tool
@@ -31,7 +31,7 @@ QUICK = ("-i", "10ms")
 
 
 @pytest.fixture
-async def cluster(quiet: None) -> AsyncIterator[FakeCluster]:
+async def cluster(quiet: None) -> AsyncIterator[ScriptedCluster]:
     """Brokers 0 to 3; three partitions on 0 and 1."""
     async with scripted_cluster() as found:
         found.replicas = {ZERO: (0, 1), ONE: (0, 1), TWO: (0, 1)}
@@ -39,7 +39,7 @@ async def cluster(quiet: None) -> AsyncIterator[FakeCluster]:
 
 
 @pytest.fixture
-def run(cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def run(cluster: ScriptedCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", cluster.address)
     return Cli(cluster.address, capsys, monkeypatch)
 
@@ -59,7 +59,7 @@ def test_the_command_and_the_option_cluster_do_not_clash() -> None:
 # Status.
 
 
-async def test_a_healthy_cluster(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_healthy_cluster(cluster: ScriptedCluster, run: Cli) -> None:
     printed = await run("cluster", "status")
     assert "healthy  4 brokers  1 topic  3 partitions" in printed.lines[0]
     assert printed.lines[1].startswith("0 down  0 offline  0 below min.insync.replicas  0 under-replicated  0 stray ")
@@ -71,7 +71,7 @@ async def test_a_healthy_cluster(cluster: FakeCluster, run: Cli) -> None:
     assert set(data["counts"].values()) == {0}
 
 
-async def test_problems_are_listed_worst_first_and_the_status_is_1(cluster: FakeCluster, run: Cli) -> None:
+async def test_problems_are_listed_worst_first_and_the_status_is_1(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.min_isr = 2
     cluster.replicas |= {TopicPartition("a", 0): (3,), TopicPartition("a", 1): (0, 1, 2)}
     cluster.isr = {ONE: (0,), TopicPartition("a", 1): (0, 1)}
@@ -99,7 +99,7 @@ async def test_problems_are_listed_worst_first_and_the_status_is_1(cluster: Fake
     ]
 
 
-async def test_what_brokers_cannot_do_is_said_once_for_all_that_have_it(cluster: FakeCluster, run: Cli) -> None:
+async def test_what_brokers_cannot_do_is_said_once_for_all_that_have_it(cluster: ScriptedCluster, run: Cli) -> None:
     full = "metadata_read_only: etcd refuses changes. To do: make room"
     cluster.conditions.update({1: full, 2: f"disk_full: no space\n{full}"})
     lines = (await run("cluster", "status", status=1)).lines
@@ -116,7 +116,9 @@ async def test_what_brokers_cannot_do_is_said_once_for_all_that_have_it(cluster:
     assert "Not possible now: no space" in (await run("cluster", "describe-broker", "2")).out
 
 
-async def test_a_partition_without_a_leader_shows_the_brokers_that_it_waits_for(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_partition_without_a_leader_shows_the_brokers_that_it_waits_for(
+    cluster: ScriptedCluster, run: Cli
+) -> None:
     cluster.down = {2, 3}
     cluster.replicas |= {TopicPartition("a", 0): (3, 2)}
     cluster.isr = {TopicPartition("a", 0): (3,)}
@@ -125,7 +127,7 @@ async def test_a_partition_without_a_leader_shows_the_brokers_that_it_waits_for(
     assert data["problems"][0]["awaited"] == [2, 3]
 
 
-async def test_replicas_that_are_added_do_not_make_a_partition_under_replicated(cluster: FakeCluster, run: Cli) -> None:
+async def test_added_replicas_do_not_make_a_partition_under_replicated(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.moving = {ZERO: Moving((2, 3), 100)}
     data = (await run("cluster", "status", "--json")).json
     assert data["counts"]["under_replicated"] == 0
@@ -134,7 +136,7 @@ async def test_replicas_that_are_added_do_not_make_a_partition_under_replicated(
     ]
 
 
-async def test_status_is_shown_again_and_again_and_survives_an_outage(cluster: FakeCluster, run: Cli) -> None:
+async def test_status_is_shown_again_and_again_and_survives_an_outage(cluster: ScriptedCluster, run: Cli) -> None:
     views = await run("cluster", "status", "--watch", "-n", "3", "--json", *QUICK)
     assert [json.loads(line)["healthy"] for line in views.lines] == [True] * 3
     text = await run("cluster", "status", "--watch", "-n", "2", *QUICK)
@@ -143,7 +145,7 @@ async def test_status_is_shown_again_and_again_and_survives_an_outage(cluster: F
     assert "--max needs --watch" in (await run("cluster", "status", "-n", "1", status=2)).err
 
 
-async def test_status_waits_until_the_cluster_is_healthy(cluster: FakeCluster, run: Cli) -> None:
+async def test_status_waits_until_the_cluster_is_healthy(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.isr = {ONE: (0,)}
     assert (await run("cluster", "status", "--wait", "50ms", *QUICK, status=1)).out
     async with asyncio.timeout(PATIENCE):
@@ -155,7 +157,7 @@ async def test_status_waits_until_the_cluster_is_healthy(cluster: FakeCluster, r
         assert "healthy" in (await waiting).lines[0]
 
 
-async def test_hostile_names_are_escaped(cluster: FakeCluster, run: Cli) -> None:
+async def test_hostile_names_are_escaped(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.racks = {0: "\x1b[2J", 1: "b", 2: "c", 3: "d"}
     cluster.replicas = {TopicPartition("t\x1b[31m", at): (0, 1) for at in range(2)}
     cluster.isr = {TopicPartition("t\x1b[31m", 0): (0,)}
@@ -165,7 +167,7 @@ async def test_hostile_names_are_escaped(cluster: FakeCluster, run: Cli) -> None
         assert r"t\x1b[31m" in printed.out
 
 
-async def test_a_broker_is_described(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_broker_is_described(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.configs = {(4, "1"): {"log.retention.ms": "5"}}
     cluster.isr = {ONE: (0,)}
     printed = await run("cluster", "describe-broker", "1")
@@ -181,7 +183,7 @@ async def test_a_broker_is_described(cluster: FakeCluster, run: Cli) -> None:
 # Moves.
 
 
-async def test_a_plan_is_only_printed(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_plan_is_only_printed(cluster: ScriptedCluster, run: Cli) -> None:
     printed = await run("cluster", "rebalance")
     assert printed.lines[-1] == "2 partitions to change: 2 replicas to copy (2.0 MB), 2 other preferred leaders"
     assert "dry run: nothing was changed" in printed.err
@@ -191,7 +193,7 @@ async def test_a_plan_is_only_printed(cluster: FakeCluster, run: Cli) -> None:
     assert cluster.submitted() == []
 
 
-async def test_a_plan_is_kept_replayed_and_undone(cluster: FakeCluster, run: Cli, tmp_path: Path) -> None:
+async def test_a_plan_is_kept_replayed_and_undone(cluster: ScriptedCluster, run: Cli, tmp_path: Path) -> None:
     kept, undo = tmp_path / "plan.json", tmp_path / "undo.json"
     kept.write_text((await run("cluster", "rebalance", "--json")).out)
     before = dict(cluster.replicas)
@@ -207,19 +209,19 @@ async def test_a_plan_is_kept_replayed_and_undone(cluster: FakeCluster, run: Cli
     assert cluster.replicas == before
 
 
-async def test_leaders_are_elected_after_the_moves(cluster: FakeCluster, run: Cli) -> None:
+async def test_leaders_are_elected_after_the_moves(cluster: ScriptedCluster, run: Cli) -> None:
     await run("cluster", "reassign", "t:0", "--to", "2,1", "-r", "2", "--execute", *QUICK)
     assert set(cluster.replicas[ZERO]) == {1, 2}
     assert cluster.leaders.get(ZERO, cluster.replicas[ZERO][0]) == cluster.replicas[ZERO][0]
     assert set(cluster.replicas) - {ZERO} == {ONE, TWO}
 
 
-async def test_partitions_move_some_at_a_time(cluster: FakeCluster, run: Cli) -> None:
+async def test_partitions_move_some_at_a_time(cluster: ScriptedCluster, run: Cli) -> None:
     await run("cluster", "reassign", "t", "--to", "2,3", "--execute", "--batch", "2", *QUICK)
     assert [len(one) for one in cluster.submitted()] == [2, 1]
 
 
-async def test_a_broker_is_emptied(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_broker_is_emptied(cluster: ScriptedCluster, run: Cli) -> None:
     printed = await run("cluster", "decommission", "1", "--execute", *QUICK)
     assert "broker 1 has no replicas. Stop it before topics are created" in printed.err
     assert all(1 not in replicas and replicas[0] == 0 for replicas in cluster.replicas.values())
@@ -232,7 +234,7 @@ async def test_a_broker_is_emptied(cluster: FakeCluster, run: Cli) -> None:
     )
 
 
-async def test_a_broker_that_is_down_is_emptied_and_prevents_rebalancing(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_broker_that_is_down_is_emptied_and_prevents_rebalancing(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.down = {1}
     assert "are down: 1" in (await run("cluster", "rebalance", status=1)).err
     assert "broker 1 is not live" in (await run("cluster", "reassign", "t", "--to", "1", status=1)).err
@@ -240,7 +242,7 @@ async def test_a_broker_that_is_down_is_emptied_and_prevents_rebalancing(cluster
     assert all(1 not in replicas for replicas in cluster.replicas.values())
 
 
-async def test_partitions_without_a_leader_are_not_moved(cluster: FakeCluster, run: Cli) -> None:
+async def test_partitions_without_a_leader_are_not_moved(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.replicas |= {TopicPartition("a", 0): (3,)}
     cluster.down = {3}
     assert "dry run" in (await run("cluster", "decommission", "3")).err
@@ -250,7 +252,7 @@ async def test_partitions_without_a_leader_are_not_moved(cluster: FakeCluster, r
 
 
 @pytest.mark.programs
-async def test_ctrl_c_leaves_the_reassignments_running_and_says_so(cluster: FakeCluster, run: Cli) -> None:
+async def test_ctrl_c_leaves_the_reassignments_running_and_says_so(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.looks = 1_000_000
     words = ("cluster", "reassign", "t", "--to", "2,3", "--execute", "--batch", "2", *QUICK)
     process = await run.start(*words, "-b", cluster.address)
@@ -267,7 +269,7 @@ async def test_ctrl_c_leaves_the_reassignments_running_and_says_so(cluster: Fake
     assert len(cluster.moving) == 2
 
 
-async def test_refusals_are_reported_and_the_rest_is_done(cluster: FakeCluster, run: Cli) -> None:
+async def test_refusals_are_reported_and_the_rest_is_done(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.refused = {ONE: ErrorCode.INVALID_REPLICA_ASSIGNMENT}
     printed = await run("cluster", "decommission", "1", "--execute", "--json", *QUICK, status=1)
     assert [one["partition"] for one in printed.json["errors"]] == [1]
@@ -275,13 +277,13 @@ async def test_refusals_are_reported_and_the_rest_is_done(cluster: FakeCluster, 
     assert 1 not in cluster.replicas[TWO]
 
 
-async def test_a_plan_does_not_start_while_others_run(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_plan_does_not_start_while_others_run(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.moving = {ZERO: Moving((2, 3), 1_000)}
     refused = await run("cluster", "decommission", "1", "--execute", status=1)
     assert "are being reassigned already. To do: wait for them" in refused.err
 
 
-async def test_running_reassignments_are_followed_and_cancelled(cluster: FakeCluster, run: Cli) -> None:
+async def test_running_reassignments_are_followed_and_cancelled(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.moving = {ZERO: Moving((2, 3), 5)}
     assert (await run("cluster", "reassign", "--progress", *QUICK)).out == "1 reassignment completed\n"
     assert cluster.replicas[ZERO] == (2, 3)
@@ -295,7 +297,7 @@ async def test_running_reassignments_are_followed_and_cancelled(cluster: FakeClu
     assert set(cluster.moving) == {TWO}
 
 
-async def test_a_reassignment_that_another_one_cancels_is_a_failure(cluster: FakeCluster, run: Cli) -> None:
+async def test_a_reassignment_that_another_one_cancels_is_a_failure(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.looks = 1_000
     async with asyncio.timeout(PATIENCE):
         moving = asyncio.create_task(
@@ -306,7 +308,7 @@ async def test_a_reassignment_that_another_one_cancels_is_a_failure(cluster: Fak
         assert "t-0: it has the replicas 0,1 and not " in (await moving).err
 
 
-async def test_throttles_are_set_and_removed(cluster: FakeCluster, run: Cli) -> None:
+async def test_throttles_are_set_and_removed(cluster: ScriptedCluster, run: Cli) -> None:
     refused = await run("cluster", "reassign", "t", "--to", "2,3", "--throttle", "10MB", "--execute", status=1)
     assert "these brokers cannot limit the rate of replication" in refused.err
     assert cluster.submitted() == []
@@ -319,7 +321,7 @@ async def test_throttles_are_set_and_removed(cluster: FakeCluster, run: Cli) -> 
     assert not any(cluster.configs.values())
 
 
-async def test_an_outage_ends_the_command_and_not_the_reassignments(cluster: FakeCluster, run: Cli) -> None:
+async def test_an_outage_ends_the_command_and_not_the_reassignments(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.throttles = True
     words = ("cluster", "reassign", "t:0", "--to", "2,3", "--throttle", "1MB", "--execute", *QUICK)
     none = ListPartitionReassignmentsResponse(topics=[])
@@ -336,7 +338,7 @@ async def test_an_outage_ends_the_command_and_not_the_reassignments(cluster: Fak
     assert not any(cluster.configs.values())
 
 
-async def test_throttles_that_were_left_are_removed_when_nothing_moves(cluster: FakeCluster, run: Cli) -> None:
+async def test_throttles_that_were_left_are_removed_when_nothing_moves(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.throttles = True
     cluster.configs = {(2, "t"): dict.fromkeys(THROTTLES, "0:0"), (4, "1"): {"leader.replication.throttled.rate": "1"}}
     assert "throttles of topics and brokers were removed" in (await run("cluster", "reassign", "--progress")).err
@@ -379,7 +381,7 @@ async def test_what_does_not_exist_is_reported(run: Cli, tmp_path: Path) -> None
 # Elections.
 
 
-async def test_preferred_leaders_are_elected(cluster: FakeCluster, run: Cli) -> None:
+async def test_preferred_leaders_are_elected(cluster: ScriptedCluster, run: Cli) -> None:
     cluster.leaders = {ONE: 1, TWO: 1}
     dry = await run("cluster", "elect-preferred")
     assert [line.split() for line in dry.lines[1:]] == [["t", "1", "1", "0"], ["t", "2", "1", "0"]]

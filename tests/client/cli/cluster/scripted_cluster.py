@@ -74,7 +74,7 @@ class Moving:
 
 
 @dataclass
-class FakeCluster:
+class ScriptedCluster:
     """What all brokers answer.
 
     Attributes:
@@ -165,7 +165,7 @@ class FakeCluster:
                 MetadataResponseBroker(node_id=node, host=broker.host, port=broker.port, rack=self.racks.get(node))
                 for node, broker in self._seen()
             ],
-            cluster_id="fake",
+            cluster_id="scripted",
             controller_id=min(self.live),
             topics=[
                 MetadataResponseTopic(
@@ -209,7 +209,7 @@ class FakeCluster:
         return DescribeClusterResponse(
             error_code=0,
             error_message=self.conditions.get(node),
-            cluster_id="fake",
+            cluster_id="scripted",
             controller_id=min(self.live),
             brokers=[
                 DescribeClusterBroker(broker_id=node, host=broker.host, port=broker.port, rack=self.racks.get(node))
@@ -393,8 +393,8 @@ class FakeCluster:
 
 
 @asynccontextmanager
-async def scripted_cluster(**given: Any) -> AsyncIterator[FakeCluster]:
+async def scripted_cluster(**given: Any) -> AsyncIterator[ScriptedCluster]:
     """Brokers 0 to 3, which answer as those of one cluster."""
     async with AsyncExitStack() as stack:
         made = [await stack.enter_async_context(running(node_id=str(node))) for node in range(4)]
-        yield FakeCluster({broker.node_id: broker for broker in made}, **given)
+        yield ScriptedCluster({broker.node_id: broker for broker in made}, **given)
