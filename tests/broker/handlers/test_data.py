@@ -167,8 +167,8 @@ async def test_large_responses_hold_whole_batches_with_any_limit(wire: Wire, top
     assert got == sent
 
 
-async def list_offset(wire: Wire, timestamp: int, version: int = 7, epoch: int = -1) -> ListOffsetsPartitionResponse:
-    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
+async def list_offset(wire: Wire, timestamp: int, version: int = 7) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
     return (await wire.ask(request, version, ListOffsetsResponse)).topics[0].partitions[0]
 
