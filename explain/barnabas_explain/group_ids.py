@@ -48,6 +48,8 @@ _INSTANCE: Final = re.compile(
 )
 #: What stands between the words of a name.
 _SEPARATORS: Final = re.compile(r"[-_.\s]")
+#: A name with fewer characters says nothing about others that are nearly the same.
+_LEAST_CHARACTERS: Final = 4
 #: How alike two ids are of which one was perhaps meant, from 0 to 1.
 _ALIKE: Final = 0.8
 #: Client ids and topics of a group that are compared with those of others.
@@ -173,9 +175,12 @@ def renamed(left: Left, others: Iterable[Spelling]) -> Spelling | None:
 
 
 def meant(name: str, others: Iterable[str]) -> str | None:
-    """The group or topic that was perhaps meant: its name is nearly `name`, and they do not differ in a number."""
+    """The group or topic that was perhaps meant: its name is nearly `name`, and they do not differ in a number.
+
+    Of a name with few characters, another character makes another name.
+    """
     known = {spelling(other): other for other in others if other != name and _digits(other) == _digits(name)}
-    found = get_close_matches(spelling(name), known, 1, _ALIKE)
+    found = get_close_matches(spelling(name), known, 1, _ALIKE if len(name) >= _LEAST_CHARACTERS else 1)
     return known[found[0]] if found else None
 
 

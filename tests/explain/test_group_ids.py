@@ -204,6 +204,8 @@ def test_groups_that_are_no_spellings_of_one(other: Spelling) -> None:
         ("Invoices", ["invoices"], "invoices"),
         ("invoices-1", ["invoices-2"], None),
         ("payments", ["invoices"], None),
+        ("d4b", ["d4"], None),
+        ("ab", ["Ab"], "Ab"),
         ("invoices", ["invoices"], None),
     ],
 )
