@@ -3310,6 +3310,10 @@ class LagGrows(GroupEvent):
             return Told(f"{text}.", f"{remedy}. {KEYS_MOVE} Or {more}")
         has = "there is 1" if self.members == 1 else f"there are {self.members}"
         each = f"{has}, and {words.count(self.owned, 'partition')}, of which each can have its own"
+        if self.members and self.factor > self.owned / self.members:
+            most = f"{self.owned / self.members:.1f}".removesuffix(".0")
+            remedy = f"First {more} More members are not enough: {each}, so that they do at most {most} times the work;"
+            return Told(f"{text}.", f"{remedy} with more partitions they do more. {KEYS_MOVE}")
         return Told(f"{text}.", f"Start more members: {each}. Or {more}")
 
     def _of_behind(self, members: Sequence[MemberLag]) -> Told:

@@ -674,7 +674,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             text += " name"
         text += f".{_did_you_mean(present, silent)}"
         remedy = "If records should come: look at the producer, and at the name of the topic."
-        severity, sure = ODD, CERTAIN
+        severity, sure = ODD, CERTAIN if present.alike.keys().isdisjoint(silent) else POSSIBLE
         if not present.alike.keys().isdisjoint(created):
             severity, sure = SICK, PROBABLE
             remedy = (

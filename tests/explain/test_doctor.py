@@ -608,8 +608,15 @@ def test_a_lag_that_grows_says_what_is_committed_and_what_is_written() -> None:
 
 
 def test_members_that_are_missing_or_have_no_partition_come_first() -> None:
-    (alone,) = told(present(reader(1, partitions=(0, 1)), lags={("t", 0): 3_500, ("t", 1): 3_600}), grows())
+    one_member = present(reader(1, partitions=(0, 1)), lags={("t", 0): 3_500, ("t", 1): 3_600})
+    (alone,) = told(one_member, grows(written=3_900))
     assert (alone.remedy or "").startswith("Start more members: there is 1, and 2 partitions")
+    (far,) = told(one_member, grows())
+    assert (far.remedy or "").startswith("First let each member do more: less work for each record")
+    assert "More members are not enough: there is 1, and 2 partitions, of which each can have its own" in str(
+        far.remedy
+    )
+    assert "so that they do at most 2 times the work" in str(far.remedy)
     one = reader(1, ("t",), (0, 1))
     two = present(one, reader(2), assignor="range", lags={("t", 0): 3_500, ("t", 1): 3_600})
     assert {each.kind: (each.remedy or "")[:33] for each in told(two, grows())} == {
@@ -1093,7 +1100,8 @@ def test_a_topic_without_records_whose_name_is_nearly_that_of_one_with_records()
     assert found.text == f"{says}, {created}. Did you mean invoices, which has records?"
     assert str(found.remedy).startswith("Correct the name in the subscription")
     (found,) = told(replace(here, alike={"invoces": "invoices"}))
-    assert (found.as_data()["severity"], found.text) == ("odd", f"{says}. Did you mean invoices, which has records?")
+    assert (found.as_data()["severity"], found.sure) == ("odd", "possible")
+    assert found.text == f"{says}. Did you mean invoices, which has records?"
     (found,) = told(present(reads, alike={"invoces": "invoices"}))
     assert found.text.endswith("to invoces, which does not exist. Did you mean invoices, which has records?")
 
