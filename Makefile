@@ -156,6 +156,7 @@ pages: install ## write the pages of docs/ that are generated: configuration.md,
 	$(BIN)/python -m tests.docs.configuration
 	$(BIN)/python -m tests.docs.security
 	$(BIN)/python -m tests.docs.events
+	$(BIN)/python -m tests.docs.findings
 	$(BIN)/python -m tests.docs.clinic
 	$(BIN)/python -m tests.interop.behaviour.page
 
