@@ -29,8 +29,9 @@ def member(broker: ScriptedBroker, *topics: str, **settings: Any) -> Consumer[An
 
 
 async def values(reader: Consumer, count: int) -> list[Any]:
-    """The values of the next records."""
-    return [(await reader.getone()).value for _ in range(count)]
+    """The values of the next records, which come within half a minute."""
+    async with asyncio.timeout(30):
+        return [(await reader.getone()).value for _ in range(count)]
 
 
 async def stored(broker: ScriptedBroker, tp: TopicPartition = T0) -> tuple[int, str] | None:
