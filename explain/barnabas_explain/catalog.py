@@ -117,6 +117,7 @@ FIELDS: Final = {
     "closed_by": "client or broker: who closed it",
     "closed_error": "why, if it was closed because of an error",
     "removed_by": "the client id of the other client that asked for it: an administrator has removed the member",
+    "age_ms": "the time since the first request about groups on the connection",
     "gone_ago_ms": "the time since the member left, or was removed; absent if it is still a member",
     "is_new": "whether the member had not received the response to its first JoinGroup",
     "least_ms": "the configuration `group.min.session.timeout.ms`",
@@ -797,6 +798,7 @@ class MemberDisconnected(MemberEvent):
     closed_error: str | None = None
     gone_ago_ms: float | None = None
     session_ms: float | None = None
+    age_ms: float | None = None
 
 
 @event("member_reconnected")

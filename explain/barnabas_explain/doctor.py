@@ -155,6 +155,12 @@ _LONG_MS: Final = 10_000
 _MAX_TIMEOUT_MS: Final = 900_000
 #: What happened happened lately for so many milliseconds.
 _LATELY_MS: Final = 600_000
+#: Connections that end at one age: so many, at so many times, whose ages differ from the middle one by such a part of
+#: it, or by so many milliseconds.
+_CUTS: Final = 4
+_ROUNDS: Final = 3
+_AS_OLD: Final = 0.05
+_AS_OLD_MS: Final = 500
 #: A member that went back is not called slow for so many milliseconds.
 _REPLAYS_MS: Final = 300_000
 #: Restarts of one program that are a disease.
@@ -206,6 +212,7 @@ OF_NOW: Final = (
     "commits_often",
     "goes_back",
     "skips_records",
+    "cut_connections",
     STUCK,
     NOT_COMMITTED,
     LAG_GROWS,
@@ -407,6 +414,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms, storms),
         *_of_late_members(present, past, since_ms),
+        *_of_cut_connections(present, past, since_ms),
         *_under_way(present, past, now_ms),
         *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
@@ -1591,6 +1599,42 @@ def _if_meant_to_go(group: str, instance_id: str) -> str:
     """Advice about a static member that has gone for good."""
     command = f"barnabas groups remove-member {quote(group)} {quote(instance_id)}"
     return f"If it was meant to go: `{command}`, as static members stay when a group is made smaller."
+
+
+def _of_cut_connections(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Connections of members that end at one age, again and again, while the members go on."""
+    # One that is a member has probably connected again: that is recorded once in a minute.
+    goes_on = {reader.member.member_id for reader in present.readers}
+    ended: list[MemberDisconnected] = []
+    for event in reversed(events):
+        if event.time < since_ms:
+            break
+        if isinstance(event, MemberReconnected):
+            goes_on.add(event.member.member_id)
+        elif isinstance(event, MemberDisconnected) and event.gone_ago_ms is None and event.closed_by == "client":
+            if event.member.member_id in goes_on and event.age_ms is not None:
+                ended.append(event)
+            goes_on.add(event.member.member_id)
+    ages = sorted(each.age_ms or 0 for each in ended)
+    age_ms = ages[len(ages) // 2] if ages else 0
+    alike = [each for each in ended if abs((each.age_ms or 0) - age_ms) <= max(age_ms * _AS_OLD, _AS_OLD_MS)]
+    # What ends many connections at once, such as a restart of a proxy, does so once for all that began together.
+    rounds = 1 + sum(later.time - earlier.time > age_ms / 2 for later, earlier in pairwise(alike))
+    if len(alike) < _CUTS or rounds < _ROUNDS or len(alike) < len(ended) * MOST_OF:
+        return []
+    names = sorted({each.name for each in alike})
+    text = f"Connections of {words.listed(names)} end at an age of about {ms(age_ms)} each time"
+    text += (
+        f" ({words.times(len(alike))} seen within {ms(alike[0].time - alike[-1].time)}), while their programs go on:"
+    )
+    text += " something between them and the broker probably ends connections at that age, such as a load balancer, a"
+    text += " firewall or a NAT."
+    remedy = (
+        "Look for a limit of that time on the way to the broker: for how long a connection may last, or may be idle, in"
+        " a proxy or load balancer. Raise it, or let the clients connect to the broker directly. A longer session"
+        " timeout does not help."
+    )
+    return [Diagnosis(present.group, "cut_connections", ODD, text, PROBABLE, (), remedy, alike[0].time)]
 
 
 def _disconnected(

@@ -838,6 +838,39 @@ def test_what_happened_long_ago_does_not_count() -> None:
     assert told(HEALTHY, left(), back(7_200), since=150_000) == []
 
 
+def cut(at: int, age_ms: int, member: int = 1, *, returns: bool = True) -> list[EventRecord]:
+    closed = event(MemberDisconnected, at, member, closed_by="client", age_ms=age_ms)
+    return [closed, event(MemberReconnected, at + 300, member)] if returns else [closed]
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        (
+            [
+                *cut(20_000, 9_010, 1),
+                *cut(25_000, 8_990, 2),
+                *cut(85_000, 9_200, 2),
+                *cut(150_000, 9_000, returns=False),
+            ],
+            True,
+        ),
+        ([*cut(20_000, 9_000), *cut(85_000, 9_000), *cut(150_000, 9_000)], False),
+        ([*cut(20_000, 9_000), *cut(85_000, 31_000), *cut(120_000, 2_000), *cut(150_000, 9_000)], False),
+        ([each for number in range(6) for each in cut(20_000 + number, 9_000, number)], False),
+        ([each for at in range(20, 140, 20) for each in cut(at * 1_000, 9_000, at, returns=False)], False),
+    ],
+    ids=["several members", "three times", "other ages", "all at once", "the programs end"],
+)
+def test_connections_that_end_at_one_age(records: list[EventRecord], found: bool) -> None:
+    diagnoses = [each for each in told(HEALTHY, *records) if each.kind == "cut_connections"]
+    assert bool(diagnoses) is found
+    for each in diagnoses:
+        assert (each.as_data()["severity"], each.sure) == ("odd", "probable")
+        assert "end at an age of about 9 s each time (4 times seen within 2 min)" in each.text
+        assert "for how long a connection may last" in str(each.remedy)
+
+
 def test_partitions_of_a_member_whose_connection_is_closed_wait() -> None:
     disconnected = event(MemberDisconnected, 199_000, closed_by="client", session_ms=OPEN["session_ms"])
     (found,) = told(HEALTHY, disconnected)

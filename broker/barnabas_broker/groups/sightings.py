@@ -409,6 +409,8 @@ class MemberConnection:
         software: the name and version of the client library; "" if it has not sent them.
         closed: called when the connection is closed.
         listener: the name of the listener that accepted it; "" if that is not known.
+        began_at: when it sent its first request about groups, in seconds on the coordinator's clock; None if that is
+            not known.
 
     Attributes:
         client: of the connection.
@@ -426,6 +428,7 @@ class MemberConnection:
     """
 
     __slots__ = (
+        "_began_at",
         "_closed",
         "_exceeded",
         "_outsider",
@@ -452,8 +455,10 @@ class MemberConnection:
         software: str,
         closed: Callable[["MemberConnection"], None],
         listener: str = "",
+        began_at: float | None = None,
     ) -> None:
         self.client = client
+        self._began_at = began_at
         self.client_id = client_id
         self.listener = listener
         self.software = software[:_MOST_CHARACTERS]
@@ -497,6 +502,10 @@ class MemberConnection:
             tuple(name[:_MOST_OF_TOPIC] for name in islice(names, _MOST_TOPICS)) for names in (missing, hidden)
         )
         self.topics = AskedTopics(found, denied, are_all)
+
+    def age_ms(self, now: float) -> float | None:
+        """The time since its first request about groups; None if that is not known."""
+        return _ago(self._began_at, now)
 
     def denied_ago_ms(self, group_id: str, now: float) -> float | None:
         """The time since its user was denied a group; None if that has not happened."""
@@ -804,10 +813,8 @@ class Sightings:
                 if sight.closed_at is not None and now - sight.closed_at < _RETURNED_SECONDS:
                     continue
                 sight.closed_at = now
-                session_ms = sight.session_ms
-                events.append(
-                    MemberDisconnected(generation=generation, member=sight.member, session_ms=session_ms, **how)
-                )
+                event = MemberDisconnected(generation=generation, member=sight.member, **how)
+                events.append(event.changed(session_ms=sight.session_ms, age_ms=connection.age_ms(now)))
         gone = connection.gone.pop(self._group_id, None)
         if gone is not None:
             ago = (now - gone.at) * 1000

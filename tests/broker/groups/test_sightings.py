@@ -139,9 +139,12 @@ async def test_a_member_that_leaves_and_joins_again_on_its_connection() -> None:
 
 async def test_a_member_whose_connection_is_closed_without_a_leave() -> None:
     one = await program()
+    await one.service.after(3)
+    one.heartbeat()
     one.connection.lost("client", "Connection reset by peer")
     closed = newest(one.service, MemberDisconnected)
     assert (closed["member"].member_id, closed["closed_by"]) == (one.member_id, "client")
+    assert 3_000 <= closed["age_ms"] < 4_000
     assert "gone_ago_ms" not in closed
     await one.service.after(7)
     slow = newest(one.service, MemberSlow)

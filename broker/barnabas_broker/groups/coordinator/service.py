@@ -311,7 +311,8 @@ class GroupCoordinator:
             listener: the name of the listener that accepted the connection; "" if that is not known.
         """
         seen = self._clients.get(client)
-        return MemberConnection(seen, client.client_id, software, self._connection_closed, listener)
+        now = self._hosted_groups.now()
+        return MemberConnection(seen, client.client_id, software, self._connection_closed, listener, now)
 
     def sought(self, group_id: str, caller: Caller, listener: str = "", advertised: str = "") -> None:
         """A client has asked for the coordinator of a group, and may know it.
