@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas_protocol.errors import DecodeError, ErrorCode
-from barnabas_protocol.messages.describe_quorum import DescribeQuorumResponsePartition, QuorumReplicaState
+from barnabas_protocol.messages.describe_quorum import (
+    DescribeQuorumResponsePartition,
+    QuorumListener,
+    QuorumReplicaState,
+)
 from barnabas_protocol.records import decode_records
 from barnabas_protocol.records.batches import iter_batches
 from barnabas_protocol.schema import Struct
@@ -18,10 +22,11 @@ IGNORED: Final = frozenset({"throttle_time_ms", "finalized_features_epoch", "tot
 TEXTS: Final = frozenset({"error_message", "acknowledge_error_message", "batch_index_error_message", "documentation"})
 #: Numbers that a broker generates.
 MADE_UP: Final = frozenset({"session_id", "partition_size", "subscription_id"})
-#: Numbers of the quorum of controllers that grow while Apache Kafka runs, by structure.
-GROWING: Final = {
+#: Values of the quorum of controllers that are those of one run of Apache Kafka, by structure.
+OF_A_RUN: Final = {
     DescribeQuorumResponsePartition: frozenset({"leader_epoch", "high_watermark"}),
-    QuorumReplicaState: frozenset({"log_end_offset"}),
+    QuorumListener: frozenset({"port"}),
+    QuorumReplicaState: frozenset({"log_end_offset", "replica_directory_id"}),
 }
 #: Fields that identify the elements of a list; the first one that an element has is used.
 IDENTITIES: Final = (
@@ -74,9 +79,9 @@ class Normaliser:
         """Return a response as JSON values; lists of structures become objects, because their order is irrelevant."""
         if isinstance(answer, Struct):
             left_out = IGNORED | TEXTS if getattr(answer, "error_code", 0) and not self.texts else IGNORED
-            growing = GROWING.get(type(answer), ())
+            of_a_run = OF_A_RUN.get(type(answer), ())
             return {
-                f.name: f"<{f.name}>" if value and f.name in growing else self.normalise(value, f.name)
+                f.name: f"<{f.name}>" if value and f.name in of_a_run else self.normalise(value, f.name)
                 for f, value in ((f, getattr(answer, f.name)) for f in answer.FIELDS if f.name not in left_out)
             }
         if isinstance(answer, list):
