@@ -117,10 +117,11 @@ class Machine(ScriptedBroker):
         return self.script.before(Tap(dispatch, self.seen, self.rules))
 
     async def create(self, topic: str, partitions: int = 1, *replicas: Sequence[int], **configs: str) -> None:
-        """As :meth:`ScriptedBroker.create`; all brokers that run have the topic."""
+        """As :meth:`ScriptedBroker.create`; all brokers of its cluster that run have the topic."""
         await super().create(topic, partitions, *replicas, **configs)
-        for each in self._simulation.machines.values():
-            if each.up:
+        members = self.broker.services.cluster.image.brokers
+        for node_id, each in enumerate(self._simulation.machines.values()):
+            if each.up and node_id in members:
                 cluster = each.broker.services.cluster
                 await until(lambda: topic in cluster.image.topics)  # noqa: B023
                 await each.broker.hosted(topic)
