@@ -35,7 +35,7 @@ WITNESSES = {
     "leader-epochs-are-not-compared": 334,
     "lease-is-trusted-for-too-long": 37,
     "lost-records-are-dropped-while-the-replica-is-in-sync": 353,
-    "no-replica-is-eligible-outside-of-the-isr": 1168,
+    "no-replica-is-eligible-outside-of-the-isr": 1308,
     "producer-ids-only-follow-the-metadata": 909,
     "proposed-followers-do-not-count": 3,
     "restarted-broker-leads-at-once": 6,
