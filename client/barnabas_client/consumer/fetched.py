@@ -72,9 +72,7 @@ def cut(
             if header.next_offset <= end:
                 continue
             end = header.next_offset
-            hidden = header.is_control or (filter_aborted is not None and filter_aborted.hides(header, batch))
-            if header.is_control and filter_aborted is not None:
-                filter_aborted.marker(header, batch)
+            hidden = header.is_control if filter_aborted is None else filter_aborted.hides(header, batch)
             if hidden or header.count == 0:
                 chunks.append(Chunk(end, None, leader_epoch=header.leader_epoch))
             else:
@@ -94,17 +92,20 @@ class _Aborted:
         self._producers: set[int] = set()
 
     def hides(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether a batch belongs to an aborted transaction. Batches must come in order."""
+        """Whether a batch is a control batch or belongs to an aborted transaction. Batches must come in order.
+
+        An ABORT marker ends the transaction of its producer, also if it is the first batch: a consumer has skipped the
+        records before it, and its next Fetch begins there.
+        """
         while self._coming and self._coming[-1][0] <= header.last_offset:
             self._producers.add(self._coming.pop()[1])
-        return header.is_transactional and header.producer_id in self._producers
-
-    def marker(self, header: BatchHeader, batch: memoryview) -> None:
-        """Process a control batch: an ABORT marker ends the transaction of its producer."""
+        if not header.is_control:
+            return header.is_transactional and header.producer_id in self._producers
         if header.producer_id in self._producers:
             records = decode_records(batch)
             if records and control_record_type(records[0]) is ControlType.ABORT:
                 self._producers.discard(header.producer_id)
+        return True
 
 
 class Unpacked(NamedTuple):

@@ -143,6 +143,25 @@ def test_several_aborted_transactions_of_one_producer() -> None:
     assert values(cut(T0, data, 0, aborted)) == [b"2"]
 
 
+@pytest.mark.parametrize("offset", range(7))
+def test_a_fetch_begins_anywhere_among_transactions(offset: int) -> None:
+    batches = (
+        batch(b"1", at=0, producer=1, transactional=True),
+        marker(1, 1, commit=False),
+        batch(b"2", at=2, producer=1, transactional=True),
+        marker(3, 1, commit=True),
+        batch(b"3", at=4, producer=1, transactional=True),
+        marker(5, 1, commit=False),
+        batch(b"4", at=6),
+    )
+    ended = [(0, 1), (4, 5)]
+    aborted = [AbortedTransaction(producer_id=1, first_offset=first) for first, last in ended if last >= offset]
+    read = [(2, b"2"), (6, b"4")]
+    assert values(cut(T0, b"".join(map(bytes, batches[offset:])), offset, aborted)) == [
+        value for at, value in read if at >= offset
+    ]
+
+
 def test_timestamps_of_the_broker_are_marked() -> None:
     (chunk,) = cut(T0, batch(b"a", kind=1), 0)
     assert unpack(T0, chunk, 0).records[0].timestamp_type == 1
