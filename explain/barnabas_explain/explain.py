@@ -235,6 +235,8 @@ def explain(
         *_explain_epochs(everything, findings, since, generation),
         *_explain_records(everything, since, generation),
     ]
+    if generation is None:
+        epochs = _with_epoch_storms(epochs, each_of_storms)
     told = _topics_of_epochs(everything)
     rebalances = [
         rebalance
@@ -882,7 +884,11 @@ def _generations(rebalance: _Rebalance) -> set[int]:
 
 def _is_storm(rebalances: Iterable[_Rebalance]) -> bool:
     """Whether so many rebalances began so soon after each other that the broker says so, too."""
-    times = [each.started.time for each in rebalances if each.started is not None]
+    return _are_storm([each.started.time for each in rebalances if each.started is not None])
+
+
+def _are_storm(times: Sequence[int]) -> bool:
+    """Whether so many rebalances that began at these times are a storm."""
     ends = times[STORM_REBALANCES - 1 :]
     return any(last - first <= STORM_SECONDS * 1000 for first, last in zip(times, ends, strict=False))
 
@@ -933,37 +939,42 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     deployed = _deployment(rebalances, findings)
     if deployed is not None:
         return deployed, [_Rebalance([event]) for rebalance in rebalances for event in rebalance.of(*_ALONE)]
-    causes = [_storm_cause(rebalance, findings) for rebalance in rebalances]
+    steps = _steps(rebalances, findings)
+    causes = [_storm_cause(first, findings) for first, *_ in steps]
     weights = Counter(cause for cause in causes if cause is not None)
     repeated = {cause: times for cause, times in weights.items() if times >= _REPEATED}
     others: list[_Rebalance] = []
     if sum(repeated.values()) >= STORM_REBALANCES:
-        parts = list(zip(rebalances, causes, strict=True))
-        others = [rebalance for rebalance, cause in parts if cause is not None and cause not in repeated]
-        rebalances = [rebalance for rebalance, cause in parts if cause is None or cause in repeated]
+        parts = list(zip(steps, causes, strict=True))
+        others = [each for step, cause in parts if cause is not None and cause not in repeated for each in step]
+        steps = [step for step, cause in parts if cause is None or cause in repeated]
+    rebalances = [rebalance for step in steps for rebalance in step]
     others += [_Rebalance([event]) for rebalance in rebalances for event in rebalance.of(*_ALONE)]
     events = [event for rebalance in rebalances for event in rebalance.events]
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
-    told = _of_findings(rebalances, findings)
+    caused = [first for first, *_ in steps]
+    told = _of_findings(caused, findings)
     told, stops = _stops(told)
-    unexplained = [start for start in starts if all(start not in each.starts for each in told)]
+    unexplained = [each.started for each in caused if each.started is not None]
+    unexplained = [start for start in unexplained if all(start not in each.starts for each in told)]
     unexplained = [start for start in unexplained if start not in stops]
     counts = _of_counts(unexplained, names_all=not stops)
     found = [_StormPart(len(each.starts), each.finding.short, each.text(len(starts))) for each in told] + counts
     if stops:
-        members = words.names_of(start.by[0] for start in stops if start.by)
-        brief = f"{len(stops)} programs were stopped, each once"
-        found.append(_StormPart(len(stops), brief, f"{len(stops)} of them because {members} were stopped, each once"))
+        found.append(_of_stops([start.by[0] for start in stops if start.by]))
     first, last = starts[0], starts[-1]
     seconds = max((last.time - first.time) / 1000, 0.001)
     head = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: "
     text, details = _in_short(head, sorted(found, key=lambda each: -each.weight))
+    second_steps = len(rebalances) - len(steps)
+    if second_steps:
+        details.append(
+            f"{second_steps} of them because members of the cooperative assignor rejoined after they had revoked"
+            " partitions: the second step of the rebalance before."
+        )
     heaviest = max(told, key=lambda each: len(each.starts), default=None)
     if stops and (heaviest is None or len(heaviest.starts) <= len(stops)):
-        remedy = (
-            "Programs come and go. If an autoscaler starts and stops them: let it wait longer before it changes their"
-            " number. If one program makes them, one for each request or connection: let it use one consumer."
-        )
+        remedy = _COME_AND_GO
     # What is known counts for more than a guess by the number of events.
     elif heaviest is not None and 2 * len(heaviest.starts) >= max((each.weight for each in counts), default=0):
         remedy = heaviest.finding.remedy or _remedy_of_counts(heaviest.starts, events)
@@ -971,6 +982,77 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         remedy = _remedy_of_counts(unexplained, events)
     storm = Explanation(first.time, first.generation, text, remedy, details, events=[first, last], kind=STORM)
     return storm, others
+
+
+#: The remedy of a storm of programs that are started and stopped.
+_COME_AND_GO: Final = (
+    "Programs come and go. If an autoscaler starts and stops them: let it wait longer before it changes their"
+    " number. If one program makes them, one for each request or connection: let it use one consumer."
+)
+
+
+def _steps(rebalances: Iterable[_Rebalance], findings: Findings) -> list[list[_Rebalance]]:
+    """Rebalances, each with the second steps that follow from it: members that had to revoke partitions have rejoined
+    (KIP-429)."""
+    steps: list[list[_Rebalance]] = []
+    for each in rebalances:
+        started = each.started
+        trigger = None if started is None else _trigger_of(started, reversed(_until(each.events, started)))
+        if steps and trigger is not None and id(trigger) in findings.revoked:
+            steps[-1].append(each)
+        else:
+            steps.append([each])
+    return steps
+
+
+def _with_epoch_storms(explanations: list[Explanation], each_of_storms: bool) -> list[Explanation]:
+    """Explanations in which the epochs of programs that come and go are one explanation: the same programs have joined
+    and were stopped, so that there were as many epochs as there are rebalances in a storm."""
+    runs: list[list[Explanation]] = []
+    for each in explanations:
+        bumped = each.events[0]
+        if isinstance(bumped, EpochBumped) and bumped.cause == (MemberLeft if _is_stop(each) else MemberJoined).type:
+            if not runs or bumped.time - runs[-1][-1].time > STORM_SECONDS * 1000:
+                runs.append([])
+            runs[-1].append(each)
+    told: dict[int, Explanation] = {}
+    within: set[int] = set()
+    for run in runs:
+        storm = _explain_epoch_storm(run)
+        if storm is not None:
+            told[id(run[0])] = storm
+            within.update(map(id, run))
+    out: list[Explanation] = []
+    for each in explanations:
+        out += [told[id(each)]] if id(each) in told else []
+        # A remedy is about that epoch: a member that revoked late, or other topics.
+        out += [each] if each_of_storms or id(each) not in within or each.remedy is not None else []
+    return out
+
+
+def _is_stop(epoch: Explanation) -> bool:
+    """Whether an epoch began because a program was stopped."""
+    return epoch.cause is not None and epoch.cause.kind == STOPPED
+
+
+def _explain_epoch_storm(epochs: list[Explanation]) -> Explanation | None:
+    """Explain epochs because of programs that joined or were stopped; None if they are no storm."""
+    if not _are_storm([each.time for each in epochs]):
+        return None
+    joined: dict[str | None, Member] = {}
+    stopped: dict[str | None, Member] = {}
+    for each in epochs:
+        members = stopped if _is_stop(each) else joined
+        for event in each.events[:1]:
+            members.update((by.member_id, by) for by in (isinstance(event, EpochBumped) and event.by) or ())
+    if len(joined.keys() & stopped.keys()) < _REPEATED:
+        return None
+    first, last = epochs[0], epochs[-1]
+    head = f"Rebalance storm: {len(epochs)} epochs within {words.span(max((last.time - first.time) / 1000, 0.001))}: "
+    parts = [_of_stops(list(stopped.values())), _StormPart(len(joined), f"{len(joined)} members joined once each")]
+    text, details = _in_short(head, parts)
+    events = [first.events[0], last.events[0]]
+    return Explanation(first.time, first.generation, text, _COME_AND_GO, details, events=events, kind=STORM)
 
 
 class _StormPart(NamedTuple):
@@ -985,6 +1067,13 @@ class _StormPart(NamedTuple):
     weight: int
     brief: str
     full: str = ""
+
+
+def _of_stops(members: Sequence[Member]) -> _StormPart:
+    """The part of a storm that is because of programs that were stopped."""
+    number = len(members)
+    full = f"{number} of them because {words.names_of(members)} were stopped, each once"
+    return _StormPart(number, f"{number} programs were stopped, each once", full)
 
 
 def _in_short(head: str, parts: Sequence[_StormPart]) -> tuple[str, list[str]]:
@@ -1126,7 +1215,11 @@ def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) 
                 " resolves with group.protocol=consumer."
             )
     told = next((event.clause() for event in reversed(events) if event.type == cause[0]), None)
-    return (told and told.remedy) or f"Look at the log of {cause[1]}: each rebalance stops the whole group."
+    if told and told.remedy:
+        return told.remedy
+    goes_on = any(isinstance(event, JoinPhaseOver) and GOES_ON in (event.protocol or "") for event in events)
+    why = "it makes the group rebalance" if goes_on else "each rebalance stops the whole group"
+    return f"Look at the log of {cause[1]}: {why}."
 
 
 def _causer(started: RebalanceStarted) -> str:

@@ -263,7 +263,8 @@ class _Case:
             interval near the session. A program that is back within two sessions was not blocked then.
         successor: the static member of another instance id, and of its client id, that joined meanwhile; None if none
             did.
-        is_guest: whether other members went on, and no member of its client id joined before or after it.
+        is_guest: whether it was a member for a short time only, committed, other members went on, and its client id
+            is that of another program than theirs.
     """
 
     event: Seen
@@ -496,8 +497,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         if joined.rejoined_ms is not None:
             first = findings.firsts.get(joined.old_member_id) or joined.old_member_id
             findings.firsts[joined.old_member_id] = findings.firsts[joined.member.member_id] = first
+    _find_guests(events, cases, joins_of)
     for case in cases:
-        case.is_guest = case.is_guest and joins_of[case.event.member.client_id] == 1
         finding = _of(case, of_epochs)
         if finding is not None:
             findings.of_departures[id(case.event)] = finding
@@ -538,6 +539,38 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     _find_topics_that_come_and_go(events, findings)
     _find_turns(events, findings)
     return findings
+
+
+#: More members than these that were there for a short time are programs that come and go, which belong to the group.
+_MOST_GUESTS: Final = 3
+#: How the client ids of console consumers begin.
+_CONSOLE: Final = "console-consumer"
+
+
+def _find_guests(
+    events: Sequence[GroupEvent], cases: Sequence[_Case], joins_of: Mapping[str | None, int]
+) -> None:
+    """Find out which members were guests: those whose client ids show that they are of another program."""
+    brief: list[_Case] = []
+    for case in cases:
+        left = case.event
+        if case.is_guest and isinstance(left, MemberLeft) and joins_of[left.member.client_id] == 1:
+            brief += [case] if _committed_briefly(left) else []
+        case.is_guest = False
+    if not 0 < len(brief) <= _MOST_GUESTS:
+        return
+    known = {event.member.client_id or "" for event in events if isinstance(event, MemberEvent)}
+    for event in events:
+        if isinstance(event, RebalanceOver | TargetAssigned):
+            known |= {move.member.client_id or "" for move in event.moves or ()}
+    for case in brief:
+        own = case.event.member.client_id or ""
+        others = known - {own}
+        if own.startswith(_CONSOLE):
+            others = {each for each in others if not each.startswith(_CONSOLE)}
+            case.is_guest = bool(others)
+        else:
+            case.is_guest = bool(others) and not any(are_alike(each, own) for each in others)
 
 
 def _find_new_assignments(events: Sequence[GroupEvent], findings: Findings) -> None:

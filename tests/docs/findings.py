@@ -83,7 +83,7 @@ MEANING: Final = {
     "slow_member": "the partitions of one member have nearly all of the lag",
     "slow_poll": "a member polled too slowly (`max.poll.interval.ms`)",
     "static_away": "a static member was away for longer than its session",
-    "storm": "6 rebalances or more within a minute",
+    "storm": "6 rebalances or more within a minute; of the consumer protocol: epochs because programs come and go",
     "stuck": "a member does not get past an offset",
     "subscribe_loop": "a program calls `subscribe()` in its loop",
     "subscribes_in_turn": "a member subscribes to a topic and drops it, again and again",

@@ -44,6 +44,7 @@ from barnabas_explain.catalog import (
     TopicDeleted,
     skip_record,
 )
+from barnabas_explain.doctor import Present, examine
 from barnabas_explain.explain import Explanation, explain
 from barnabas_explain.records import EventRecord
 from barnabas_explain.storms import STORM_REBALANCES
@@ -911,6 +912,71 @@ def test_a_storm_of_programs_that_come_and_go() -> None:
     assert found.remedy is not None
     assert "an autoscaler" in found.remedy
     assert "group.instance.id" not in found.remedy, "none has come back"
+
+
+def come_and_go(*, stay: int = 0) -> list[EventRecord]:
+    """Two members of the consumer protocol that join, and are stopped 12 s later, each 24 s; the first `stay` stay."""
+    told = []
+    for number in range(6):
+        at, own = 24_000 * (number // 2), member(number, f"pod-{number}")
+        seen = {"connection": "closed", "joined_ago_ms": 12_000, "committed_ago_ms": 5}
+        for time, cause, about in ((at, MemberJoined, {}), (at + 12_000, MemberLeft, seen)):
+            if number >= stay or cause is MemberJoined:
+                told.append(event(cause, at=time, **own, **about))
+                told.append(event(EpochBumped, at=time, generation=2, cause=cause.type, by=[own], members=3))
+    pairs = zip(told[::2], told[1::2], strict=True)
+    return [each for pair in sorted(pairs, key=lambda pair: pair[0]["time"]) for each in pair]
+
+
+def test_a_storm_of_programs_that_come_and_go_in_the_consumer_protocol() -> None:
+    found = only(come_and_go())
+    assert (found.kind, found.text) == (
+        "storm",
+        "Rebalance storm: 12 epochs within 60 s: 6 programs were stopped, each once; 6 members joined once each.",
+    )
+    assert "an autoscaler" in str(found.remedy)
+    assert "reset-offsets" not in str(found.remedy)
+    each = explain(read(come_and_go()), each_of_storms=True)
+    assert [one.kind for one in each] == ["storm"] + 12 * [None]
+    grown = explain(read(come_and_go(stay=4)))
+    assert all(one.kind is None for one in grown), "only two members have come and gone"
+
+
+def test_the_doctor_knows_programs_that_come_and_go_in_the_consumer_protocol() -> None:
+    (found,) = examine(Present("g", "Stable"), read(come_and_go()), 61_000, 0)
+    assert found.kind == "storm"
+    assert "an autoscaler" in str(found.remedy)
+
+
+def test_the_second_step_of_a_cooperative_rebalance_is_no_cause_of_a_storm() -> None:
+    """The member that stays revokes partitions, and rejoins for each member that joins."""
+    joined, moved = [], [{**member(9), "gained": {}, "lost": {"t": [0]}}]
+    for number in range(1, 5):
+        first = rebalance(MemberJoined, by=number, count=2, moves=moved)
+        joined += first + rebalance(LeaderRejoined, by=9, count=2)
+        seen = {"connection": "closed", "joined_ago_ms": 4_000, "closed_by": "client", "closed_ago_ms": 3}
+        joined += rebalance(MemberLeft, by=number, **seen)
+    for each in joined:
+        if each["type"] in (JoinPhaseOver.type, RebalanceOver.type):
+            each["protocol"] = "cooperative-sticky"
+    found = only(joined)
+    assert found.text.partition(": 12 rebalances")[2] == (
+        " within 1 ms: 4 members joined once each; 4 programs were stopped, each once."
+    )
+    assert found.details[-1].startswith("4 of them because members of the cooperative assignor rejoined after")
+    assert "an autoscaler" in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("assignor", "why"),
+    [("range", "each rebalance stops the whole group"), ("cooperative-sticky", "it makes the group rebalance")],
+)
+def test_a_cooperative_storm_does_not_stop_the_group(assignor: str, why: str) -> None:
+    events = [record for _ in range(6) for record in rebalance(MemberRejoined, by=9, reason="again")]
+    for each in events:
+        if each["type"] == JoinPhaseOver.type:
+            each["protocol"] = assignor
+    assert only(events).remedy == f"Look at the log of c9 (h): {why}."
 
 
 def test_topics_that_no_other_member_takes_over() -> None:

@@ -1618,12 +1618,15 @@ def test_a_topic_that_was_deleted_and_created_again_is_one_cause() -> None:
 def test_a_guest_that_committed_is_no_restart() -> None:
     """Such as a console consumer with the group.id of a service."""
 
-    def said(members: int = 2, *later: EventRecord, **data: Any) -> tuple[str, str | None]:
-        joined = event(MemberJoined, 88_000)
+    def said(
+        members: int = 2, *later: EventRecord, own: str = "c", other: str = "orders-1", **data: Any
+    ) -> tuple[str, str | None]:
+        stays = event(MemberJoined, 20_000, 9, other)
+        joined = event(MemberJoined, 88_000, client=own)
         over = event(RebalanceOver, 88_100, members=members, assign_took_ms=1)
-        gone = left(**{"joined_ago_ms": 12_000, "committed_ago_ms": 20, **data})
-        events = read([joined, over, gone, closed(5), *later])
-        finding = find(events).of_departures[id(events[2])]
+        gone = left(**{"joined_ago_ms": 12_000, "committed_ago_ms": 20, "client_id": own, **data})
+        events = read([stays, joined, over, gone, {**closed(5), "client_id": own}, *later])
+        finding = find(events).of_departures[id(events[3])]
         return finding.text, finding.remedy
 
     text, remedy = said()
@@ -1649,3 +1652,21 @@ def test_a_guest_that_committed_is_no_restart() -> None:
     assert said(committed_ago_ms=None)[0] == stopped
     assert said(joined_ago_ms=60_000)[0] == stopped
     assert "a member for 12 s only" not in said(2, event(MemberJoined, 160_000, 7))[0], "its program came back"
+    assert "a member for 12 s only" not in said(own="orders-7d9f5-wcp8d", other="orders-7d9f5-mmqh4")[0]
+    assert "a member for 12 s only" in said(own="console-consumer", other="consumer-orders-1")[0]
+
+
+def test_programs_of_many_names_that_come_and_go_are_no_guests() -> None:
+    records = [event(MemberJoined, 0, 99, "zeta"), event(RebalanceOver, 1, members=9, assign_took_ms=1)]
+    for number, client in enumerate(("alpha", "beta", "gamma", "delta")):
+        about = {"connection": "closed", "joined_ago_ms": 9_000, "committed_ago_ms": 20}
+        records += [
+            event(MemberJoined, 10_000 * number + 10, number, client),
+            event(MemberLeft, 10_000 * number + 9_010, number, client, **about),
+        ]
+    events = read(records)
+    found = find(events)
+    assert {found.of_departures[id(each)].remedy for each in events if isinstance(each, MemberLeft)} == {None}
+    fewer = read(records[:-2])
+    found = find(fewer)
+    assert all(found.of_departures[id(each)].remedy for each in fewer if isinstance(each, MemberLeft))
