@@ -157,6 +157,9 @@ FIELDS: Final = {
     "seconds_ms": "within how long",
     "culprit": "the name of the member that caused most of them",
     "times": "how many it caused; how many Fetches or commits it was",
+    "reads_on": "whether its Fetches of these partitions have only gone on since its commits went back before",
+    "same_offset": "the partitions of which that commit has the same offset, by topic",
+    "uncommitted": "the partitions of the topic that it reads, and of which nothing is committed, by topic",
     "commits_on": "whether the client has committed before, on the same connection",
     "backs": "how many of these commits set offsets back",
     "turns": "how many of these set back what another client that is not a member had just committed",
@@ -1875,6 +1878,10 @@ class ShareWindowMoved(ShareRecords):
 _MOST_ACCEPTED: Final = 20
 
 
+#: The commits of a client are those of a member that has gone, for so long.
+_LATE_MS: Final = 300_000
+
+
 @event("offsets_altered")
 class OffsetsAltered(ByClient):
     """A client that is not a member committed or deleted offsets."""
@@ -1892,6 +1899,8 @@ class OffsetsAltered(ByClient):
     backs: int | None = None
     turns: int | None = None
     transactional_id: str | None = None
+    #: The end of the membership of a member with its client id and host, if that was in the last minutes.
+    gone: Departure | None = _not_recorded()
 
     def follows(self, before: "OffsetsAltered") -> bool:
         """Whether the same client did this as another event of this type, or one that sets the same offsets in turn."""
@@ -1955,6 +1964,8 @@ class OffsetsAltered(ByClient):
         if self.is_in_turn:
             return self._in_turn()
         changes = self.changes or ()
+        if self.gone is not None and not self._backs and self.transactional_id is None:
+            return self._late(self.gone)
         if self.commits_on and not self._backs:
             return self._without_membership()
         deleted = bool(changes) and all(each.after is None for each in changes)
@@ -1970,6 +1981,18 @@ class OffsetsAltered(ByClient):
         text += f": {', '.join(done)}" if done else ""
         text += f"; they went back {words.times(self._backs)} in between" if is_mixed else ""
         return Told(f"{text}.", self._remedy())
+
+    def is_late(self, gone: Departure) -> bool:
+        """Whether these are probably the last commits of a program whose member has gone: its client id and host are
+        the same, and it has gone lately."""
+        is_same = (gone.member.client_id, gone.member.host) == (self.client_id, self.host)
+        return is_same and self.client_id is not None and 0 <= self.time - gone.time <= _LATE_MS
+
+    def _late(self, gone: Departure) -> Told:
+        where = words.partitions(by_topic(each[:2] for each in self.changes or ()))
+        text = f"{words.capital(self.by_client or 'a client')}, which was a member until {words.moment(gone.time)}, has"
+        text += f" committed offsets of the group after that{f' ({where})' if where else ''}: the group had no members,"
+        return Told(f"{text} and accepted them.", "Nothing about these commits: look why it was no member any more.")
 
     def _without_membership(self) -> Told:
         where = words.partitions(by_topic(each[:2] for each in self.changes or ()))
@@ -2041,11 +2064,21 @@ def changed_offset(change: OffsetChange, *, says_forward: bool = True) -> str:
     return f"{name} {way}from {before} to {after}"
 
 
+_OWN_OFFSET: Final = (
+    "Commit the offset of each partition as that of its own: TopicPartition(record.topic, record.partition)."
+)
+
+
 @event("commits_went_back")
 class CommitsWentBack(MemberEvent):
     """A member committed offsets below those that were committed before; recorded once in 10 s of a member."""
 
     changes: tuple[OffsetChange, ...] | None = None
+    #: Whether the Fetches of these partitions have only gone on since such a commit before; if so: the partitions that
+    #: have the same offset in this commit, and those that the member reads and never commits.
+    reads_on: bool | None = None
+    same_offset: ByTopic | None = None
+    uncommitted: ByTopic | None = None
     #: Whether the member had to go back: what it was to read next was not in the log.
     was_reset: bool | None = _not_recorded()
     #: Whether the member had gone back to the beginning before.
@@ -2072,6 +2105,8 @@ class CommitsWentBack(MemberEvent):
             return Told(f"{text}: its position had been reset.")
         if self.was_rewound:
             return Told(f"{text}: it had gone back before (a seek).")
+        if self.same_offset or self.uncommitted:
+            return self._of_another(text)
         if self.owner is not None:
             which = "that partition" if len(changes) == 1 else "one of these partitions"
             return Told(
@@ -2079,11 +2114,31 @@ class CommitsWentBack(MemberEvent):
                 "It commits positions of partitions that it has lost: forget them when they are revoked, in the"
                 " rebalance listener, and commit only what is assigned.",
             )
+        order = (
+            "commit offsets in their order. An asynchronous commit that is sent again after an error may be older than"
+            f" the newest one. {_OWN_OFFSET}"
+        )
+        if self.reads_on:
+            text += ", and has not gone back: either its commits came out of order, or it commits the offset of another"
+            return Told(f"{text} partition.", words.capital(order))
         return Told(
-            f"{text}: either it went back (seek), or its commits came out of order.",
+            f"{text}: either it went back (seek), or its commits came out of order, or it commits the offset of another"
+            " partition.",
             "If it went back, it reads again what it has read: look whether it should, for example at each assignment."
-            " If not: commit offsets in their order. An asynchronous commit that is sent again after an error may be"
-            " older than the newest one.",
+            f" If not: {order}",
+        )
+
+    def _of_another(self, text: str) -> Told:
+        """The explanation if it probably commits offsets of other partitions."""
+        text += ", and has not gone back: it probably commits "
+        if self.same_offset:
+            text += f"one offset for several partitions ({words.partitions(self.same_offset)})."
+        else:
+            which = words.partitions(self.uncommitted or {})
+            text += f"offsets of another partition there: it reads {which}, of which nothing is committed."
+        return Told(
+            text,
+            f"{_OWN_OFFSET} Until then members that get these partitions skip records, or read some again.",
         )
 
     def line(self, reason: str) -> Line:

@@ -785,7 +785,7 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_
     for event in events:
         if isinstance(event, Departure):
             gone, outsider = event, None
-        elif isinstance(event, OffsetsAltered) and event.by_client:
+        elif isinstance(event, OffsetsAltered) and event.by_client and not (gone and event.is_late(gone)):
             outsider = event
     if outsider is not None:
         text += f"; {outsider.by_client}, which is not a member, committed at {words.moment(outsider.time)}"

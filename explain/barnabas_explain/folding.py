@@ -137,7 +137,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
         case FetchOutOfRange():
             yield _Fold((event.type, event.member, event.topic), _with_later_soon)
         case CommitsWentBack():
-            causes = event.was_reset, event.was_rewound, event.owner
+            causes = event.was_reset, event.was_rewound, event.owner, event.reads_on
             yield _Fold((event.type, event.member, *causes), _with_later_soon)
         case CommitsBeyondEnd():
             yield _Fold((event.type, event.member), _with_later_soon)
@@ -208,6 +208,7 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
     assigned_at = -inf
     lost: dict[Partition, Member] = {}
     refused: dict[str | None, CommitsRefused] = {}
+    gone: dict[tuple[str | None, str | None], Departure] = {}
     for event in events:
         owners.follow(event)
         match event:
@@ -216,6 +217,7 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                 if not isinstance(event, GroupReconciled):
                     _follow_losses(lost, event)
             case Departure():
+                gone[event.member.client_id, event.member.host] = event
                 lost = {place: owner for place, owner in lost.items() if owner.member_id != event.member.member_id}
             case CommitsRefused():
                 refused[event.member.member_id] = event
@@ -230,6 +232,9 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                 others = (lost.get(each[:2]) for each in event.positions)
                 before = next((each for each in others if each is not None and each[1:] != event.member[1:]), None)
                 event = event if before is None else event.changed(before=before)
+            case OffsetsAltered():
+                left = gone.get((event.client_id, event.host))
+                event = event.changed(gone=left) if left is not None and event.is_late(left) else event
             case FetchOutOfRange():
                 resets[event.topic, event.partition] = event.time
             case MemberRewound():

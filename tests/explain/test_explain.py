@@ -205,7 +205,26 @@ def only(events: list[EventRecord]) -> Explanation:
         (
             CommitsWentBack,
             {**member(1), "changes": [changed(0, 20, 7)]},
-            "c1 (h) committed t-0 back from 20 to 7: either it went back (seek), or its commits came out of order.",
+            "c1 (h) committed t-0 back from 20 to 7: either it went back (seek), or its commits came out of order, or it"
+            " commits the offset of another partition.",
+        ),
+        (
+            CommitsWentBack,
+            {**member(1), "changes": [changed(0, 20, 7)], "reads_on": True},
+            "c1 (h) committed t-0 back from 20 to 7, and has not gone back: either its commits came out of order, or it"
+            " commits the offset of another partition.",
+        ),
+        (
+            CommitsWentBack,
+            {**member(1), "changes": [changed(0, 20, 7)], "reads_on": True, "uncommitted": {"t": [1, 2]}},
+            "c1 (h) committed t-0 back from 20 to 7, and has not gone back: it probably commits offsets of another"
+            " partition there: it reads t-1 to t-2, of which nothing is committed.",
+        ),
+        (
+            CommitsWentBack,
+            {**member(1), "changes": [changed(0, 20, 7)], "reads_on": True, "same_offset": {"t": [0, 1]}},
+            "c1 (h) committed t-0 back from 20 to 7, and has not gone back: it probably commits one offset for several"
+            " partitions (t-0 to t-1).",
         ),
         (
             FetchOutOfRange,
@@ -537,6 +556,18 @@ def test_a_client_that_commits_again_and_again_reads_without_membership() -> Non
     )
     back = only([event(OffsetsAltered, changes=both, times=9, backs=4, turns=0, commits_on=True, **data)])
     assert back.text.endswith(" in 9 requests: t-0 from 3 to 9, t-1 from 4 to 8; they went back 4 times in between.")
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(1, True), (400, False)])
+@pytest.mark.parametrize("commits_on", [True, None])
+def test_late_commits_of_a_member_that_was_removed(seconds: int, is_late: bool, commits_on: bool | None) -> None:
+    removed = event(MemberExpired, at=0, **member(1), session_ms=6_000, heard_ago_ms=6_000)
+    data = {"client_id": "c1", "host": "/h", "offsets": 1, "changes": [changed(0, 3, 9)], "commits_on": commits_on}
+    told = explain(read([removed, event(OffsetsAltered, at=seconds * 1_000, **data)]))[-1]
+    assert ("which was a member until" in told.text) is is_late
+    assert ("assign()" in told.text) is (not is_late and commits_on is True)
+    if is_late:
+        assert told.text.endswith("(t-0): the group had no members, and accepted them.")
 
 
 def test_offsets_that_went_back_in_between_did_not_only_go_forward() -> None:

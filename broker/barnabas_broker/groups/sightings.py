@@ -105,6 +105,7 @@ class SeenClient:
         watched: what is counted of its Fetches, by topic and partition; None if no partition is watched.
         rewinds: the partitions that it has fetched from the beginning, with the time: those of the last second, 16 at a
             time.
+        commits_back: its Fetches of the partitions whose commits went back last, of 30, since then.
         joined_at: when a member of it joined last; None for never.
         assigned: its first Fetches since partitions were assigned in its group; None if that was long ago, or before it
             joined.
@@ -129,6 +130,7 @@ class SeenClient:
         "_assigned_at",
         "assigned",
         "away_from",
+        "commits_back",
         "connections",
         "denied",
         "fetched_at",
@@ -153,6 +155,7 @@ class SeenClient:
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
         self.rewinds: Lately[Partition] = Lately(_REWIND_SECONDS, _MOST_REWINDS)
+        self.commits_back: dict[Partition, Watch] = {}
         self.joined_at: float | None = None
         self.assigned: Assigned | None = None
         #: When partitions were assigned last since a member of it joined; None for never.
@@ -173,6 +176,7 @@ class SeenClient:
         self.assigned = self._assigned_at = None
         self.looked_up.clear()
         self.unread.clear()
+        self.commits_back = {}
         self.waits, self.waits_told_at = 0, None
 
     def gets(self, now: float) -> None:
@@ -747,6 +751,17 @@ class Sightings:
             return False
         sight.back_at = now
         return True
+
+    def reads_on(self, member_id: str, places: Iterable[Partition]) -> SeenClient | None:
+        """The client of a member whose commits go back again, if its Fetches of these partitions have gone on since
+        they did so before; None if they went back too, or if that is not known. They are followed from now on."""
+        sight = self._members.get(member_id)
+        if sight is None or sight.connection is None or sight.connection.client.is_shared:
+            return None
+        client, now_back = sight.connection.client, list(islice(places, _MOST_CHANGES))
+        before, client.commits_back = client.commits_back, {place: Watch() for place in now_back}
+        goes_on = all(place in before and before[place].only_goes_on for place in now_back)
+        return client if goes_on else None
 
     def complete(self, event: GroupEvent, connection: MemberConnection | None, now: float) -> GroupEvent:
         """An event with what has been seen of its member, which joins or goes with it.

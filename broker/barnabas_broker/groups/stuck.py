@@ -9,6 +9,7 @@ its records are read again and again, and :data:`~.watched.MOST` at a time.
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.leader import Leader
@@ -112,6 +113,11 @@ class Watch:
                 self.pause = (now - self._again_at) / (self.deliveries - _FIRST)
             else:
                 self._again_at = now
+
+    @property
+    def only_goes_on(self) -> bool:
+        """Whether the Fetches went on, and never back."""
+        return self.first < self.furthest and self.again == NOTHING
 
     @property
     def is_again(self) -> bool:
@@ -230,6 +236,7 @@ class WatchedFetch(NamedTuple):
         connection: the number of its connection; newer ones have larger numbers.
         assigned: its first Fetches since partitions were assigned; None if that was long ago.
         begins: called with the partition and the offset of each of these.
+        commits_back: the partitions whose commits went back last.
     """
 
     watches: Mapping[Partition, Watch]
@@ -240,6 +247,7 @@ class WatchedFetch(NamedTuple):
     connection: int = 0
     assigned: Assigned | None = None
     begins: Callable[[Partition, int], None] | None = None
+    commits_back: Mapping[Partition, Watch] = MappingProxyType({})
 
     def asks(self, place: Partition, offset: int, epoch: int = NOTHING) -> Watch | None:
         """It asks for the records of a partition from an offset on; returns what is counted of that partition.
@@ -263,6 +271,9 @@ class WatchedFetch(NamedTuple):
                 self.goes_there(place, known)
             if known.begins or (is_there and not known.is_end) or self.time - known.at > _LOOKED_UP_SECONDS:
                 del self.looked_up[place]
+        since_back = self.commits_back.get(place)
+        if since_back is not None:
+            since_back.asked(offset, self.time)
         watch = self.watches.get(place)
         if watch is not None:
             watch.asked(offset, self.time, self.connection)

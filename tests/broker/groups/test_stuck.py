@@ -17,6 +17,7 @@ from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsLastRecord,
     CommitsOften,
+    CommitsWentBack,
     FetchOutOfRange,
     LagGrows,
     MemberExpired,
@@ -782,6 +783,34 @@ async def test_a_member_that_commits_only_one_of_the_partitions_that_it_reads(co
         not commits_both
     )
     assert not member.stuck
+
+
+async def _commits_back(member: Reader, *fetched: int) -> CommitsWentBack:
+    """Commits of its partition 0 that go back, and again after Fetches at these offsets."""
+    for offset in (20, 3):
+        await member.commits(offset)
+    for offset in fetched:
+        await member.goes_on(offset, partitions=(0, 1))
+    for offset in (30, 7):
+        await member.commits(offset)
+    return member.service.events_of(CommitsWentBack)[-1]
+
+
+async def test_a_member_that_commits_the_offsets_of_another_partition() -> None:
+    member = await reader_of(TwoPartitions, Logs(1_000))
+    member.service.groups.topics_changed({"t": 2}, [Topic(bytes(16), "t", 2)])
+    event = await _commits_back(member, *range(20, 60))
+    assert (event.reads_on, event.uncommitted, event.same_offset) == (True, {"t": [1]}, None)
+
+
+@pytest.mark.parametrize(("fetched", "reads_on"), [((*range(20, 60),), True), ((*range(20, 40), *range(5, 25)), None)])
+async def test_a_member_whose_commits_go_back_while_it_reads_on(
+    fetched: tuple[int, ...], reads_on: bool | None
+) -> None:
+    member = await reader_of(TwoPartitions, Logs(1_000))
+    await member.commits(5, 1)
+    event = await _commits_back(member, *fetched)
+    assert (event.reads_on, event.uncommitted, event.same_offset) == (reads_on, None, None)
 
 
 @pytest.mark.parametrize(("host", "group"), [("/127.0.0.1", "old"), ("/10.0.0.7", None)])

@@ -94,12 +94,16 @@ class Fetches:
         assigned = seen.assigned
         if assigned is not None and assigned.is_over(now):
             assigned = seen.assigned = None
-        if not seen.watched and not seen.looked_up and not seen.unread and assigned is None:
+        is_followed = seen.watched or seen.looked_up or seen.unread or seen.commits_back
+        if not is_followed and assigned is None:
             return None
         seen.fetches += 1
         going = partial(self._goes_there, client)
         begins = None if assigned is None else partial(self._begins, client, assigned)
-        return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread, connection, assigned, begins)
+        watched = seen.watched or {}
+        return WatchedFetch(
+            watched, now, seen.looked_up, going, seen.unread, connection, assigned, begins, seen.commits_back
+        )
 
     def _goes_there(self, client: ClientAddress, place: Partition, looked_up: LookedUp) -> None:
         """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""

@@ -42,7 +42,7 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     TopicDeleted,
 )
-from barnabas_explain.members import BeyondEnd, Member, OffsetChange, Partition
+from barnabas_explain.members import BeyondEnd, Member, OffsetChange, Partition, by_topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
@@ -324,7 +324,7 @@ class OffsetService:
             if back and hosted.sightings.goes_back(request.member_id, self._hosted_groups.now()):
                 member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
                 event = CommitsWentBack(generation=hosted.group.generation, member=member, changes=tuple(back))
-                self._hosted_groups.publish(hosted.name, event)
+                self._hosted_groups.publish(hosted.name, _with_fetches(event, hosted, commits))
             if is_beyond:
                 self._report_beyond_end(hosted, commits, request, caller)
             hosted.group.recorded = True
@@ -950,6 +950,29 @@ class OffsetExpiry:
             self._hosted_groups.loop.call_soon(self._step, steps)
         except StopIteration:
             self._runs = False
+
+
+def _with_fetches(
+    event: CommitsWentBack, hosted: HostedGroup, commits: list[tuple[str, int, Committed]]
+) -> CommitsWentBack:
+    """The event, with what tells a seek from the offset of another partition: if the member has not gone back, the
+    partitions that have the same offset in this commit, and those that it reads and never commits."""
+    changes = event.changes or ()
+    client = hosted.sightings.reads_on(event.member.member_id or "", (each[:2] for each in changes))
+    if client is None:
+        return event
+    first = changes[0]
+    same = [(name, index) for name, index, committed in commits[:_MAX_LISTED] if committed.offset == first.after]
+    unsaid = [
+        place
+        for place, watch in list((client.watched or {}).items())[:_MAX_LISTED]
+        if place[0] == first.topic and watch.asked_at is not None and hosted.offsets.find(*place) is None
+    ]
+    return event.changed(
+        reads_on=True,
+        same_offset=by_topic(same) if len(same) > 1 else None,
+        uncommitted=by_topic(unsaid) or None,
+    )
 
 
 def _renumbered(commits: list[tuple[str, int, Committed]], sequence: int) -> list[tuple[str, int, Committed]]:
