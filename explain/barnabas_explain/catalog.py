@@ -11,6 +11,7 @@ Durations are milliseconds and end in ``_ms``; times are milliseconds since 1970
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from shlex import quote
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
@@ -519,6 +520,11 @@ class Departure(Seen):
 
     heard_ago_ms: float | None = None
     unread: tuple[Partition, ...] | None = None
+
+    def has_committed_before(self, refused: "CommitsRefused") -> bool:
+        """Whether commits of this member were refused at last: it has not committed since these."""
+        accepted_ms = inf if self.committed_ago_ms is None else self.committed_ago_ms
+        return self.member.member_id == refused.member.member_id and self.time - refused.time < accepted_ms
 
 
 @event("member_joined")

@@ -782,8 +782,11 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_
     text = f"{group} has no members, and {words.count(behind, 'record')} to read"
     gone: Departure | None = None
     outsider: OffsetsAltered | None = None
+    refused: CommitsRefused | None = None
     for event in events:
-        if isinstance(event, Departure):
+        if isinstance(event, CommitsRefused) and event.is_lasting:
+            refused = event
+        elif isinstance(event, Departure):
             gone, outsider = event, None
         elif isinstance(event, OffsetsAltered) and event.by_client and not (gone and event.is_late(gone)):
             outsider = event
@@ -796,13 +799,18 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_
             text += f", in transactions of {outsider.transactional_id}."
             remedy = "Start a member, unless that client still reads, with assign() or as a member of another group."
         return Diagnosis(group, NO_MEMBERS, ODD, text, POSSIBLE, remedy=remedy)
+    if gone is not None and refused is not None and gone.has_committed_before(refused):
+        why, how = refused.sentence()
+        remedy = f"{how or 'Look why its commits are refused.'} Then start a member."
+        last = f"The last one was {gone.name}, until {words.moment(gone.time)}."
+        return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, (last, why), remedy)
     runs = found.find(events).runs
     if gone is not None and runs and runs[-1].end is gone:
         return _after_runs(group, f"{text}.", runs, now_ms)
-    last = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
+    ended = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
     most = max((each.members or 0 for each in events if isinstance(each, RebalanceOver | TargetAssigned)), default=0)
     remedy = f"{_START}." if most > 1 else "Start a member."
-    return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, last, remedy)
+    return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, ended, remedy)
 
 
 #: What to do about a group without members, if these are to be there all the time.

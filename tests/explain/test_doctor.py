@@ -10,6 +10,7 @@ import pytest
 from barnabas_explain.catalog import (
     AbortedRecordsRead,
     CommitsRefused,
+    CommitsRefused,
     CommitsWentBack,
     FetchDenied,
     FetchesWaited,
@@ -435,6 +436,20 @@ def test_a_program_that_was_alone_for_a_short_time_is_perhaps_a_job(
     assert found.evidence == (f"{alone}{evidence}",)
     assert (found.remedy or "").startswith("If its program should run all the time: start it, and look what stops it.")
     assert f"If it is a job that runs now and then: {remedy}" in (found.remedy or "")
+
+
+@pytest.mark.parametrize(("committed_ago_ms", "is_cause"), [(None, True), (30_000, True), (1_000, False)])
+def test_a_group_whose_last_member_stopped_while_its_commits_were_refused(
+    committed_ago_ms: int | None, is_cause: bool
+) -> None:
+    joined, started, over, left, *rest = runs(100, took=40)
+    why = {"error": "OFFSET_METADATA_TOO_LARGE", "commits": 3, "sent": 1}
+    refused = event(CommitsRefused, left["time"] - 5_000, member_id=left["member_id"], **why)
+    records = [joined, started, over, refused, {**left, "committed_ago_ms": committed_ago_ms}, *rest]
+    (found,) = examine(present(state="Empty", lags={("t", 0): 7}), read(records), left["time"] + 60_000, 0)
+    assert ("nothing, its next run reads them" in (found.remedy or "")) is not is_cause
+    assert (found.remedy or "").startswith("Commit shorter metadata") is is_cause
+    assert any("were refused (OFFSET_METADATA_TOO_LARGE)" in each for each in found.evidence) is is_cause
 
 
 def test_a_group_whose_members_come_back_again_and_again_is_not_without_members_in_between() -> None:
