@@ -2099,7 +2099,11 @@ class CommitsWentBack(MemberEvent):
             known = changes.setdefault((each.topic, each.partition), each)
             if (each.after or 0) < (known.after or 0):
                 changes[each.topic, each.partition] = known._replace(after=each.after)
-        return self.changed(changes=tuple(changes.values()))
+        return self.changed(
+            changes=tuple(changes.values()),
+            same_offset=self.same_offset or later.same_offset,
+            uncommitted=self.uncommitted or later.uncommitted,
+        )
 
     def sentence(self) -> Told:
         changes = self.changes or ()

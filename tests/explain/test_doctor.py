@@ -10,7 +10,6 @@ import pytest
 from barnabas_explain.catalog import (
     AbortedRecordsRead,
     CommitsRefused,
-    CommitsRefused,
     CommitsWentBack,
     FetchDenied,
     FetchesWaited,
@@ -443,7 +442,7 @@ def test_a_group_whose_last_member_stopped_while_its_commits_were_refused(
     committed_ago_ms: int | None, is_cause: bool
 ) -> None:
     joined, started, over, left, *rest = runs(100, took=40)
-    why = {"error": "OFFSET_METADATA_TOO_LARGE", "commits": 3, "sent": 1}
+    why: dict[str, Any] = {"error": "OFFSET_METADATA_TOO_LARGE", "commits": 3, "sent": 1}
     refused = event(CommitsRefused, left["time"] - 5_000, member_id=left["member_id"], **why)
     records = [joined, started, over, refused, {**left, "committed_ago_ms": committed_ago_ms}, *rest]
     (found,) = examine(present(state="Empty", lags={("t", 0): 7}), read(records), left["time"] + 60_000, 0)

@@ -205,8 +205,8 @@ def only(events: list[EventRecord]) -> Explanation:
         (
             CommitsWentBack,
             {**member(1), "changes": [changed(0, 20, 7)]},
-            "c1 (h) committed t-0 back from 20 to 7: either it went back (seek), or its commits came out of order, or it"
-            " commits the offset of another partition.",
+            "c1 (h) committed t-0 back from 20 to 7: either it went back (seek), or its commits came out of order, or"
+            " it commits the offset of another partition.",
         ),
         (
             CommitsWentBack,
@@ -562,7 +562,8 @@ def test_a_client_that_commits_again_and_again_reads_without_membership() -> Non
 @pytest.mark.parametrize("commits_on", [True, None])
 def test_late_commits_of_a_member_that_was_removed(seconds: int, is_late: bool, commits_on: bool | None) -> None:
     removed = event(MemberExpired, at=0, **member(1), session_ms=6_000, heard_ago_ms=6_000)
-    data = {"client_id": "c1", "host": "/h", "offsets": 1, "changes": [changed(0, 3, 9)], "commits_on": commits_on}
+    data: dict[str, Any] = {"client_id": "c1", "host": "/h", "offsets": 1, "commits_on": commits_on}
+    data["changes"] = [changed(0, 3, 9)]
     told = explain(read([removed, event(OffsetsAltered, at=seconds * 1_000, **data)]))[-1]
     assert ("which was a member until" in told.text) is is_late
     assert ("assign()" in told.text) is (not is_late and commits_on is True)

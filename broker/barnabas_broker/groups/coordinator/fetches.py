@@ -100,9 +100,16 @@ class Fetches:
         seen.fetches += 1
         going = partial(self._goes_there, client)
         begins = None if assigned is None else partial(self._begins, client, assigned)
-        watched = seen.watched or {}
         return WatchedFetch(
-            watched, now, seen.looked_up, going, seen.unread, connection, assigned, begins, seen.commits_back
+            seen.watched or {},
+            now,
+            seen.looked_up,
+            going,
+            seen.unread,
+            connection,
+            assigned,
+            begins,
+            seen.commits_back,
         )
 
     def _goes_there(self, client: ClientAddress, place: Partition, looked_up: LookedUp) -> None:
