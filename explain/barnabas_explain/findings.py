@@ -547,9 +547,7 @@ _MOST_GUESTS: Final = 3
 _CONSOLE: Final = "console-consumer"
 
 
-def _find_guests(
-    events: Sequence[GroupEvent], cases: Sequence[_Case], joins_of: Mapping[str | None, int]
-) -> None:
+def _find_guests(events: Sequence[GroupEvent], cases: Sequence[_Case], joins_of: Mapping[str | None, int]) -> None:
     """Find out which members were guests: those whose client ids show that they are of another program."""
     brief: list[_Case] = []
     for case in cases:

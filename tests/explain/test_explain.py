@@ -951,8 +951,10 @@ def come_and_go(*, stay: int = 0) -> list[EventRecord]:
     told = []
     for number in range(6):
         at, own = 24_000 * (number // 2), member(number, f"pod-{number}")
-        seen = {"connection": "closed", "joined_ago_ms": 12_000, "committed_ago_ms": 5}
-        for time, cause, about in ((at, MemberJoined, {}), (at + 12_000, MemberLeft, seen)):
+        seen: dict[str, Any] = {"connection": "closed", "joined_ago_ms": 12_000, "committed_ago_ms": 5}
+        steps: list[tuple[int, type[GroupEvent], dict[str, Any]]]
+        steps = [(at, MemberJoined, {}), (at + 12_000, MemberLeft, seen)]
+        for time, cause, about in steps:
             if number >= stay or cause is MemberJoined:
                 told.append(event(cause, at=time, **own, **about))
                 told.append(event(EpochBumped, at=time, generation=2, cause=cause.type, by=[own], members=3))
@@ -986,7 +988,12 @@ def test_the_second_step_of_a_cooperative_rebalance_is_no_cause_of_a_storm() -> 
     for number in range(1, 5):
         first = rebalance(MemberJoined, by=number, count=2, moves=moved)
         joined += first + rebalance(LeaderRejoined, by=9, count=2)
-        seen = {"connection": "closed", "joined_ago_ms": 4_000, "closed_by": "client", "closed_ago_ms": 3}
+        seen: dict[str, Any] = {
+            "connection": "closed",
+            "joined_ago_ms": 4_000,
+            "closed_by": "client",
+            "closed_ago_ms": 3,
+        }
         joined += rebalance(MemberLeft, by=number, **seen)
     for each in joined:
         if each["type"] in (JoinPhaseOver.type, RebalanceOver.type):
