@@ -486,7 +486,7 @@ def _static_gone(ward: Ward) -> None:
 
 
 def _lost(ward: Ward) -> None:
-    """The program reaches the address at which it asks, and not the one that it is told there."""
+    """The program reaches the address at which it asks, and not the one that the answer names."""
     ward.admit("sick", lost=True)
     # There are no events to follow before the first one of the broker.
     ask_until(lambda: "asked for this group's coordinator" in ward.transcript(), "the first event is there", 90)

@@ -241,7 +241,7 @@ async def test_a_broker_that_is_not_known(broker: Machine) -> None:
 
 
 @simulated
-async def test_why_a_broker_cannot_be_reached_is_known_whoever_has_tried(simulation: Simulation) -> None:
+async def test_why_a_broker_cannot_be_reached_is_known_whichever_task_has_tried(simulation: Simulation) -> None:
     one, other = await simulation.cluster(2)
     network = Network(at(one))
     await network.start()
