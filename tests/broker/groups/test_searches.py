@@ -84,7 +84,7 @@ def test_somebody_who_looks_at_the_group_does_not_excuse_the_consumer() -> None:
 
 
 def test_a_tool_that_asks_does_not_hide_a_consumer_that_connects_again_and_again() -> None:
-    """Such as that with which somebody looks what is wrong with the group."""
+    """`barnabas groups explain` is such a tool."""
     groups, clients = Groups(), Clients()
     for at in range(10, 40, 3):
         client = caller(clients=clients)
