@@ -12,6 +12,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.handlers.partition_lists import PartitionLists
+from barnabas_broker.handlers.refused_batches import RefusedBatches
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.fetch_sessions import FetchSessionCache
@@ -71,6 +72,7 @@ class Services:
         limits: reads the limits of connections; None without listeners.
         conditions: what the broker cannot do now.
         partition_lists: the encoded partitions of large topics, for Metadata.
+        refused_batches: those of idempotent producers that were refused for now.
     """
 
     config: Config
@@ -101,6 +103,7 @@ class Services:
     limits: Limits | None = None
     conditions: Conditions = field(default_factory=Conditions)
     partition_lists: PartitionLists = field(default_factory=PartitionLists)
+    refused_batches: RefusedBatches = field(default_factory=RefusedBatches)
 
 
 @dataclass(slots=True)

@@ -490,8 +490,8 @@ def _append(
     if refusal is not None:
         _refuse(answer, refusal, log_start_offset)
         return
+    services = context.services
     try:
-        services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
         replica = services.replicas.find(name, answer.index)
         if name in INTERNAL_TOPICS and not _may_append_events(context, name):
@@ -517,6 +517,8 @@ def _append(
 
             checks.append((replica.log, records, append))
             return
+        if services.refused_batches:
+            services.refused_batches.check(topic, answer.index, records, replica.log.producers)
         now_ms = services.wall_ms()
         info: AppendInfo = replica.append(
             records,
@@ -527,6 +529,9 @@ def _append(
             producer_id_limit=services.cluster.producer_id_limit(now_ms),
         )
     except KafkaError as error:
+        # Of a corrupt batch the header may be wrong.
+        if error.retriable and error.code is not ErrorCode.CORRUPT_MESSAGE:
+            services.refused_batches.add(topic, answer.index, records)
         _refuse(answer, error, log_start_offset)
         return
     answer.base_offset = info.first_offset

@@ -175,6 +175,10 @@ class Tap:
         """
         if isinstance(request, Produce) and request.head.acks == 0:
             raise CloseConnection(f"{rule.code.name}, made by a test, and acks=0 leaves no other way to report it")
+        if isinstance(request, Produce) and rule.code.retriable and not rule.executed:
+            for topic, partitions in request.topics:
+                for index, records in partitions:
+                    context.services.refused_batches.add(topic, index, records)
         if isinstance(request, MetadataRequest):
             return self._wrong_metadata(route, context, request, rule)
         code = rule.code

@@ -144,3 +144,32 @@ async def test_a_disconnected_member_rejoins(running: Broker, faults: Faults) ->
         before = running.requests[-1]
         assert faults.disconnect("member") >= 1
         await asyncio.to_thread(running.wait_for_request, "Fetch", client_id="member", after=before)
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_librdkafka_loses_no_batch_that_is_refused_before_the_next_one(
+    running: Broker, faults: Faults, in_flight: int
+) -> None:
+    # It sends the second batch of a partition before it has the answer to the first one. Apache Kafka 4.4 takes the
+    # second one, because it does not know the producer yet; librdkafka then takes the first one for acknowledged.
+    topic = f"gap-{in_flight}"
+    running.create_topic(topic)
+    settings = {
+        "bootstrap.servers": running.bootstrap_servers,
+        "enable.idempotence": True,
+        "linger.ms": 0,
+        "max.in.flight.requests.per.connection": in_flight,
+        "log_level": 0,
+    }
+    producer = confluent_kafka.Producer(settings)
+    delivered: list[confluent_kafka.Message] = []
+    with faults.delay("Produce", 60) as held, faults.error("Produce", "NOT_LEADER_OR_FOLLOWER"):
+        producer.produce(topic, b"first", partition=0, on_delivery=lambda _, message: delivered.append(message))
+        held.wait(timeout=PATIENCE)
+        producer.produce(topic, b"second", partition=0, on_delivery=lambda _, message: delivered.append(message))
+        producer.poll(1)
+    assert producer.flush(PATIENCE) == 0
+    assert [(message.error(), message.value(), message.offset()) for message in delivered] == [
+        (None, b"first", 0),
+        (None, b"second", 1),
+    ]
