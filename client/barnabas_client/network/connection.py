@@ -80,6 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self.host, self.port = host, port
         self.versions: Mapping[int, ApiRange] = {}
         self.last_used = 0.0
+        #: When bytes arrived last, or when the first of the requests in flight was sent, whichever is later.
+        self._heard = 0.0
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -178,6 +180,11 @@ class Connection(asyncio.BufferedProtocol):
         """The number of requests without a response yet."""
         return len(self._exchange)
 
+    @property
+    def silence(self) -> float:
+        """Seconds for which requests have been in flight and nothing was received."""
+        return self._loop.time() - self._heard if len(self._exchange) else 0.0
+
     def send(
         self, request: Request, decode: Decoder[T], *, timeout: float, at_most: int | None = None
     ) -> asyncio.Future[T]:
@@ -271,6 +278,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the complete frames among the received bytes."""
+        self._heard = self._loop.time()
         try:
             for frame in self._framer.received(nbytes):
                 self._answered(self._exchange.answered(frame), frame)
@@ -318,12 +326,14 @@ class Connection(asyncio.BufferedProtocol):
             self._put(transport, parts, asked)
 
     def _put(self, transport: asyncio.Transport, parts: list[Buffer], asked: _InFlight | None) -> None:
+        self.last_used = self._loop.time()
         if asked is not None:
+            if not len(self._exchange):
+                self._heard = self.last_used
             head = bytearray(parts[0])
             _INT32.pack_into(head, _CORRELATION_ID_AT, self._exchange.sent(asked))
             parts[0] = head
         transport.writelines(parts)
-        self.last_used = self._loop.time()
 
     def _renew(self, timeout: float) -> None:
         """Log in again, if it is time. Requests wait meanwhile: the broker accepts none before it is done."""

@@ -119,6 +119,11 @@ class Connections:
         found = self._unreachable.get(address)
         return None if found is None else found.error
 
+    def silent(self, address: Address, purpose: Purpose) -> bool:
+        """Whether a broker has not answered for half a second, or an address has a back-off."""
+        connection = self.get(address, purpose)
+        return self.pause(address) > 0 if connection is None else connection.silence >= _SILENCE / 2
+
     def ranked(self, addresses: Iterable[Address], purpose: Purpose) -> list[Address]:
         """Sort addresses: connected ones first, by requests in flight, then the others by their back-off."""
 
@@ -133,7 +138,8 @@ class Connections:
     ) -> tuple[T | None, list[KafkaError]]:
         """Ask one address after the other until one answers. Only for requests that may be answered twice.
 
-        An address that is silent for a second does not delay the answer: the next one is asked as well.
+        An address that is silent for a second does not delay the answer: the next one is asked as well. It gets a
+        back-off if it is not even connected.
 
         Args:
             addresses: in the order to try them.
@@ -154,11 +160,14 @@ class Connections:
         try:
             while left or waiting:
                 if left:
-                    tasks.append(asyncio.create_task(connect_and_ask(left.popleft())))
+                    last = left.popleft()
+                    tasks.append(asyncio.create_task(connect_and_ask(last)))
                     waiting.add(tasks[-1])
                 done, waiting = await asyncio.wait(
                     waiting, timeout=_SILENCE if left else None, return_when=asyncio.FIRST_COMPLETED
                 )
+                if not done and self.get(last, purpose) is None:
+                    self._note_failure(last, KafkaConnectionError(f"no connection after {_SILENCE:g} s"))
                 for one in done:
                     try:
                         return one.result(), failures

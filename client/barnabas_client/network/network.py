@@ -256,7 +256,7 @@ class Network:
         """Request metadata from one broker after the other until one answers.
 
         A broker that is cut off from its cluster answers with what it knew before: if it has brought nothing new, the
-        others are asked first the next time, also if they are not connected yet.
+        others are asked first the next time, also if they are not connected yet, except for those that are silent.
         """
         topics = self.topics
         request = _request(topics, auto_create=self._auto_create)
@@ -273,8 +273,8 @@ class Network:
 
         addresses = self._addresses(Purpose.DATA)
         if self._unhelpful in addresses:
-            addresses.remove(self._unhelpful)
-            addresses.append(self._unhelpful)
+            silent = self.connections.silent
+            addresses.sort(key=lambda one: (silent(one, Purpose.DATA), one == self._unhelpful))
         response, failures = await self.connections.first_answer(addresses, Purpose.DATA, ask)
         if response is None:
             told = (_NoBrokersError, AuthenticationFailedError)

@@ -96,6 +96,40 @@ async def test_a_silent_broker_does_not_delay_metadata(simulation: Simulation, m
 
 
 @simulated
+async def test_a_broker_that_is_still_silent_does_not_delay_the_next_metadata(simulation: Simulation) -> None:
+    one, other = await simulation.cluster(2)
+    network = await connected(one)
+    other.script.always(ApiKey.METADATA, silence)
+    await network.refresh()  # nothing new, so the other one is asked first the next time
+    for delay in (1.0, 0.0, 0.0):
+        began = asyncio.get_running_loop().time()
+        await network.refresh()
+        assert delay <= asyncio.get_running_loop().time() - began < delay + 0.5
+    assert len(other.script.asked(MetadataRequest)) == 1
+    await network.close()
+
+
+@simulated
+async def test_a_broker_that_does_not_accept_connections_does_not_delay_the_next_metadata(
+    simulation: Simulation,
+) -> None:
+    one, other = await simulation.cluster(2)
+    network = await connected(one)
+    other.script.always(ApiKey.API_VERSIONS, silence)
+    await network.refresh()
+    for delay in (1.0, 0.0, 0.0):
+        began = asyncio.get_running_loop().time()
+        await network.refresh()
+        assert delay <= asyncio.get_running_loop().time() - began < delay + 0.5
+    assert not network.ready(1)
+    other.script.always(ApiKey.API_VERSIONS, None)
+    await network.connections.open((other.host, other.port), Purpose.DATA, at_once=True)
+    await network.refresh()
+    assert len(other.script.asked(MetadataRequest)) == 1
+    await network.close()
+
+
+@simulated
 async def test_another_broker_is_asked_after_a_silent_one(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
