@@ -15,5 +15,3 @@
 Declarations are written with :mod:`~barnabas_protocol.schema` and become constructs in
 :mod:`~barnabas_protocol.structures`, out of the primitives in :mod:`~barnabas_protocol.wire`.
 """
-
-import barnabas_protocol.construct_alone  # noqa: F401
