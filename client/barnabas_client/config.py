@@ -1,19 +1,18 @@
 """Settings of the client and their defaults, checked once when an object is made.
 
 `Consumer`, `Producer` and `Admin` take them as keyword arguments, whose docstrings describe them, and keep them as one
-of these frozen classes, which the rest of the client reads. Those of producers and share consumers are in
+of these classes, which the rest of the client reads. Those of producers and share consumers are in
 :mod:`barnabas_client.producer.config` and :mod:`barnabas_client.shares.config`, which a consumer does not import. The
-defaults are stated in these classes only: the signatures refer to them (``ConsumerConfig.session_timeout_ms``), which
-is why they have no slots. Names and units are aiokafka's. A value of the wrong type is a `TypeError`, one out of range
-a `ValueError`; both name the setting, the value and what would be right. Sources: aiokafka's constructors;
-``ConsumerConfig.java``, ``ProducerConfig.java``.
+defaults are stated in these classes only: the signatures refer to them (``ConsumerConfig.session_timeout_ms``). Names
+and units are aiokafka's. A value of the wrong type is a `TypeError`, one out of range a `ValueError`; both name the
+setting, the value and what would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``,
+``ProducerConfig.java``.
 """
 
 import os
 import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args
@@ -25,6 +24,7 @@ from barnabas_client.assignors import (
     RebalanceProtocol,
     RoundRobinAssignor,
 )
+from barnabas_client.keywords import Settings
 from barnabas_client.serialization import SerializationContext
 from barnabas_client.tokens import Login, TokenProvider
 from barnabas_protocol.wire import Buffer
@@ -135,8 +135,7 @@ def check_callable_or_none(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}: give a function")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class ClientConfig:
+class ClientConfig(Settings):
     """The settings that consumer, producer and admin have in common. `servers` are addresses to start with."""
 
     servers: tuple[Address, ...]
@@ -151,14 +150,14 @@ class ClientConfig:
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
-    ssl_password: str | None = field(default=None, repr=False)
+    ssl_password: str | None = None
     ssl_check_hostname: bool = True
     sasl_mechanism: SaslMechanism = "PLAIN"
     sasl_plain_username: str | None = None
-    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_plain_password: str | None = None
     sasl_oauth_token_provider: TokenProvider | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not isinstance(self.client_id, str):
             raise TypeError(f"client_id is {self.client_id!r}: give a string")
         for name, least in _CLIENT_INTEGERS:
@@ -271,8 +270,7 @@ _CLIENT_INTEGERS: Final = (
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class ConsumerConfig:
+class ConsumerConfig(Settings):
     """The settings of a :class:`~barnabas_client.consumer.consumer.Consumer`, which describes them."""
 
     group_id: str | None = None
@@ -292,7 +290,7 @@ class ConsumerConfig:
     isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
     client_rack: str = ""
-    partition_assignment_strategy: Sequence[Assignor] = field(default_factory=lambda: default_assignors())
+    partition_assignment_strategy: Sequence[Assignor] = ()
     key_deserializer: Callable[..., Any] | None = None
     value_deserializer: Callable[..., Any] | None = None
     exclude_internal_topics: bool = True
@@ -300,7 +298,9 @@ class ConsumerConfig:
     group_protocol: GroupProtocol = "classic"
     group_remote_assignor: str | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        if "partition_assignment_strategy" not in vars(self):
+            self.partition_assignment_strategy = default_assignors()
         for name, least in _CONSUMER_INTEGERS:
             check_integer(name, getattr(self, name), least)
         for name in ("enable_auto_commit", "check_crcs", "exclude_internal_topics"):

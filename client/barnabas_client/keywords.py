@@ -1,4 +1,4 @@
-"""Functions that take the fields of configurations as keyword arguments: each setting is stated in its dataclass only.
+"""Settings, and functions that take them as keyword arguments: each is stated in its class of settings only.
 
 Arguments that do not exist are refused with the name that was perhaps meant.
 """
@@ -6,17 +6,43 @@ Arguments that do not exist are refused with the name that was perhaps meant.
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
 from inspect import Parameter
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from barnabas_protocol.suggestions import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def takes(*configs: type) -> Callable[[F], F]:
-    """Decorate a function whose ``**settings`` are fields of `configs`: its signature, which `help` shows and shells
+@dataclass_transform(kw_only_default=True)
+class Settings:
+    """Settings as attributes, from keyword arguments; class attributes are the defaults.
+
+    A dataclass would generate code for each class, half a millisecond of every import.
+    """
+
+    #: Names and types, in the order of their declaration.
+    TYPES: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.TYPES = cls.TYPES | cls.__annotations__
+
+    def __init__(self, **given: Any) -> None:
+        for name in given:
+            if name not in self.TYPES:
+                raise TypeError(f"{type(self).__name__} has no setting {name!r}")
+        vars(self).update(given)
+        for name in self.TYPES:
+            if not hasattr(self, name):
+                raise TypeError(f"{type(self).__name__} needs {name}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise a `TypeError` or a `ValueError` for the first setting that is wrong."""
+
+
+def takes(*configs: type[Settings]) -> Callable[[F], F]:
+    """Decorate a function whose ``**settings`` are those of `configs`: its signature, which `help` shows and shells
     complete, has them one by one.
 
     A dict in place of arguments is an error that names the way, and so are unknown arguments.
@@ -25,10 +51,11 @@ def takes(*configs: type) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         parameters = {name: one for name, one in signature.parameters.items() if one.kind is not Parameter.VAR_KEYWORD}
-        for one in (one for config in configs for one in fields(config) if one.default is not MISSING):
-            parameters.setdefault(
-                one.name, Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
-            )
+        for config in configs:
+            for name, annotation in config.TYPES.items():
+                if name not in parameters and hasattr(config, name):
+                    default = getattr(config, name)
+                    parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
         def check(given: tuple[object, ...], named: Mapping[str, object]) -> None:
             dicts = [one for one in given if isinstance(one, Mapping)]
@@ -60,9 +87,9 @@ def takes(*configs: type) -> Callable[[F], F]:
     return decorate
 
 
-def taken(config: type, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are fields of `config`, which are removed from `settings`."""
-    return {one.name: settings.pop(one.name) for one in fields(config) if one.name in settings}
+def taken(config: type[Settings], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of `config` among `settings`, which are removed from `settings`."""
+    return {name: settings.pop(name) for name in config.TYPES if name in settings}
 
 
 def unknown_argument(function: Callable[..., object], named: Iterable[str]) -> TypeError:

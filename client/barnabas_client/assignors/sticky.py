@@ -11,11 +11,10 @@ to a former owner that no longer subscribes to its topic.
 """
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import cast
 
 from barnabas_client.assignors.base import Assignments, Assignor, MemberSubscription, RebalanceProtocol
-from barnabas_client.assignors.constrained import assign_constrained
-from barnabas_client.assignors.general import assign_general
-from barnabas_client.assignors.ownership import resolve_ownership
 from barnabas_client.assignors.user_data import (
     NO_GENERATION,
     Claim,
@@ -25,6 +24,8 @@ from barnabas_client.assignors.user_data import (
     encode_generation,
 )
 from barnabas_client.structs import TopicPartition
+
+_Assigned = tuple[Assignments, frozenset[TopicPartition] | None]
 
 
 class StickyAssignor(Assignor):
@@ -89,12 +90,15 @@ class CooperativeStickyAssignor(Assignor):
 
 def _assign(
     partitions: Mapping[str, int], members: Mapping[str, MemberSubscription], claims: Mapping[str, Claim]
-) -> tuple[Assignments, frozenset[TopicPartition] | None]:
+) -> _Assigned:
     """The assignment, and the partitions that another member has owned until now; None if they are not known."""
     if not members:
         return {}, None
-    now = resolve_ownership(partitions, members, claims)
-    return assign_constrained(now) if now.equal else (assign_general(now), None)
+    # Imported here: all members can be asked to use these assignors, and only a leader assigns.
+    now = import_module(f"{__package__}.ownership").resolve_ownership(partitions, members, claims)
+    if now.equal:
+        return cast("_Assigned", import_module(f"{__package__}.constrained").assign_constrained(now))
+    return import_module(f"{__package__}.general").assign_general(now), None
 
 
 def _moving(members: Mapping[str, MemberSubscription], result: Assignments) -> frozenset[TopicPartition]:

@@ -4,7 +4,6 @@ The library's errors name its settings, such as `request_timeout_ms`; a command 
 """
 
 import re
-from dataclasses import fields
 from typing import Final
 
 from barnabas_client.config import ClientConfig, ConsumerConfig
@@ -20,7 +19,7 @@ OPTIONS: Final = {
     "request_timeout_ms": "--timeout",
     "timeout_ms": "--timeout",
 }
-_NAMES: Final = {field.name for config in (ClientConfig, ConsumerConfig, ProducerConfig) for field in fields(config)}
+_NAMES: Final = {name for config in (ClientConfig, ConsumerConfig, ProducerConfig) for name in config.TYPES}
 _OPTION: Final = re.compile(rf"\b({'|'.join(OPTIONS)})\b")
 #: Settings without an option, and methods: advice for programs.
 _FOR_PROGRAMS: Final = re.compile(

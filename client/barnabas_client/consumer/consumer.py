@@ -25,7 +25,6 @@ from barnabas_client.config import (
     ConsumerSettings,
     ContextDeserializer,
     Deserializer,
-    default_assignors,
     default_client_id,
     parse_servers,
 )
@@ -237,19 +236,19 @@ class Consumer(AsyncOnly, Generic[K, V]):
         partition_assignment_strategy: Sequence[Assignor] | None = None,
         **settings: Any,
     ) -> None:
-        if partition_assignment_strategy is None:
-            partition_assignment_strategy = default_assignors()
-        elif settings.get("group_protocol") == "consumer":
-            raise ValueError(
-                "partition_assignment_strategy is given with group_protocol='consumer': leave it out, the coordinator "
-                "computes the assignment; group_remote_assignor chooses how"
-            )
+        if partition_assignment_strategy is not None:
+            if settings.get("group_protocol") == "consumer":
+                raise ValueError(
+                    "partition_assignment_strategy is given with group_protocol='consumer': leave it out, the "
+                    "coordinator computes the assignment; group_remote_assignor chooses how"
+                )
+            settings["partition_assignment_strategy"] = partition_assignment_strategy
         self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
             client_id=default_client_id() if client_id is None else client_id,
             **taken(ClientConfig, settings),
         )
-        self._config = ConsumerConfig(partition_assignment_strategy=partition_assignment_strategy, **settings)
+        self._config = ConsumerConfig(**settings)
         self._subscription = Subscription(partial(retry_backoff, self._client))
         self._attention = Attention()
         self._meters = ConsumerMeters(time.monotonic())

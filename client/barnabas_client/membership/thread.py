@@ -24,13 +24,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas_client.assignors import Assignor
 from barnabas_client.config import Address, ClientConfig
 from barnabas_client.logs import logger
 from barnabas_client.membership.classic import ClassicMember
-from barnabas_client.membership.consumer_protocol import ConsumerMember
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
@@ -59,6 +59,9 @@ from barnabas_protocol.messages.list_offsets import ListOffsetsRequest, ListOffs
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from barnabas_client.membership.consumer_protocol import ConsumerMember
 
 _log: Final = logger("barnabas_client.membership")
 
@@ -126,11 +129,7 @@ class MemberThread:
         self._stopped = asyncio.Event()
         self._network = Network(client)
         self._network.listeners.append(self._cluster_changed)
-        self._machine: ClassicMember | ConsumerMember = (
-            ConsumerMember(config, _new_member_id(), jitter)
-            if config.protocol == "consumer"
-            else ClassicMember(config, assignors, jitter)
-        )
+        self._machine = _machine(config, assignors)
         self._watch = LoopWatch(config.heartbeat_interval, config.max_poll_interval)
         self._tasks = BackgroundTasks(self._task_raised)
         self._timer: asyncio.TimerHandle | None = None
@@ -191,10 +190,10 @@ class MemberThread:
         assignment."""
         self.metadata_changed(cluster)
         now = time.monotonic()
-        if isinstance(self._machine, ConsumerMember):
-            self._apply(self._machine.subscribe(topics, now, pattern))
-        else:
+        if isinstance(self._machine, ClassicMember):
             self._apply(self._machine.subscribe(topics, now, waits=waits))
+        else:
+            self._apply(self._machine.subscribe(topics, now, pattern))
         if self._next_ping is None:
             self._next_ping = self._loop.call_later(self._watch.interval, self._ping)
 
@@ -349,7 +348,7 @@ class MemberThread:
                 names.update(await self._network.names_of(missing))
             except KafkaError as error:
                 _log.info("no names of assigned topics", group=self._config.group_id, reason=str(error))
-        if isinstance(self._machine, ConsumerMember):
+        if not isinstance(self._machine, ClassicMember):
             self._apply(self._machine.named(effect.ticket, names, time.monotonic()))
 
     def _cluster_changed(self, cluster: Cluster) -> None:
@@ -405,6 +404,13 @@ class MemberThread:
         self._notify(self._owner.membership_failed, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
 
 
-def _new_member_id() -> str:
-    """A random id, as Kafka's clients print theirs."""
-    return uuid_text(os.urandom(16))
+def _machine(config: MemberConfig, assignors: Sequence[Assignor]) -> "ClassicMember | ConsumerMember":
+    """Make the machine of the group's protocol. A member of the consumer protocol has a random id, in the form in which
+    Kafka's clients print theirs."""
+    if config.protocol == "classic":
+        return ClassicMember(config, assignors, jitter)
+    # Imported here: members of the classic protocol do not need it.
+    member: ConsumerMember = import_module("barnabas_client.membership.consumer_protocol").ConsumerMember(
+        config, uuid_text(os.urandom(16)), jitter
+    )
+    return member

@@ -10,17 +10,13 @@ old names the API. Sources: KIP-699 (FindCoordinator), KIP-709 (OffsetFetch), KI
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from barnabas_client.errors import UnsupportedVersionError
-from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from barnabas_protocol.messages.list_config_resources import CLIENT_METRICS, ListConfigResourcesRequest
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
-from barnabas_protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -33,6 +29,12 @@ from barnabas_protocol.messages.offset_fetch import (
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.structures import codec_for
+
+if TYPE_CHECKING:  # a consumer does not import what only the admin, or the consumer protocol, sends
+    from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest
+    from barnabas_protocol.messages.list_config_resources import ListConfigResourcesRequest
+    from barnabas_protocol.messages.list_transactions import ListTransactionsRequest
 
 R = TypeVar("R", bound=Response)
 
@@ -47,6 +49,8 @@ OLDEST: Final = {
     ApiKey.JOIN_GROUP: 1,
     ApiKey.CREATE_TOPICS: 1,
 }
+#: The only type of resource that version 0 of ListConfigResources lists.
+_CLIENT_METRICS: Final = 16
 #: The newest version of OffsetCommit and OffsetFetch with topic names instead of topic ids.
 OFFSETS_BY_NAME: Final = 9
 
@@ -117,28 +121,44 @@ def downgrade(request: Request, version: int) -> Request:
     if isinstance(request, LeaveGroupRequest) and version < 3:
         (member,) = request.members
         return LeaveGroupRequest(group_id=request.group_id, member_id=member.member_id)
-    if isinstance(request, ListTransactionsRequest) and version < 2 and request.transactional_id_pattern is not None:
-        raise UnsupportedVersionError("the broker cannot filter transactions by a pattern: leave it out")
-    if isinstance(request, ListTransactionsRequest) and version < 1 and request.duration_filter >= 0:
-        raise UnsupportedVersionError("the broker cannot filter transactions by duration: leave it out")
-    if isinstance(request, ListConfigResourcesRequest) and version < 1:
-        if request.resource_types != [CLIENT_METRICS]:
-            raise UnsupportedVersionError("the broker can list client metrics only (KIP-1142): ask for no other types")
-        return ListConfigResourcesRequest(resource_types=[])
-    if isinstance(request, ConsumerGroupHeartbeatRequest) and version < 1:
-        if request.subscribed_topic_regex:
-            raise UnsupportedVersionError(
-                "the broker cannot match topics with a pattern (KIP-1082): give re.compile(pattern), which the client "
-                "matches"
-            )
-        request.subscribed_topic_regex = None
-        return request
-    if isinstance(request, DeleteTopicsRequest) and version < 6:
-        names = [topic.name for topic in request.topics if topic.name is not None]
-        if len(names) != len(request.topics):
-            raise UnsupportedVersionError("the broker cannot delete topics by id: name them")
-        return DeleteTopicsRequest(topic_names=names, timeout_ms=request.timeout_ms)
+    if request.API_KEY == ApiKey.LIST_TRANSACTIONS:
+        _check_filters(cast("ListTransactionsRequest", request), version)
+    elif request.API_KEY == ApiKey.LIST_CONFIG_RESOURCES and version < 1:
+        return _metrics_only(cast("ListConfigResourcesRequest", request))
+    elif request.API_KEY == ApiKey.CONSUMER_GROUP_HEARTBEAT and version < 1:
+        _drop_pattern(cast("ConsumerGroupHeartbeatRequest", request))
+    elif request.API_KEY == ApiKey.DELETE_TOPICS and version < 6:
+        return _by_name(cast("DeleteTopicsRequest", request))
     return request
+
+
+def _check_filters(request: "ListTransactionsRequest", version: int) -> None:
+    if version < 2 and request.transactional_id_pattern is not None:
+        raise UnsupportedVersionError("the broker cannot filter transactions by a pattern: leave it out")
+    if version < 1 and request.duration_filter >= 0:
+        raise UnsupportedVersionError("the broker cannot filter transactions by duration: leave it out")
+
+
+def _metrics_only(request: "ListConfigResourcesRequest") -> Request:
+    if request.resource_types != [_CLIENT_METRICS]:
+        raise UnsupportedVersionError("the broker can list client metrics only (KIP-1142): ask for no other types")
+    return type(request)(resource_types=[])
+
+
+def _drop_pattern(request: "ConsumerGroupHeartbeatRequest") -> None:
+    if request.subscribed_topic_regex:
+        raise UnsupportedVersionError(
+            "the broker cannot match topics with a pattern (KIP-1082): give re.compile(pattern), which the client "
+            "matches"
+        )
+    request.subscribed_topic_regex = None
+
+
+def _by_name(request: "DeleteTopicsRequest") -> Request:
+    names = [topic.name for topic in request.topics if topic.name is not None]
+    if len(names) != len(request.topics):
+        raise UnsupportedVersionError("the broker cannot delete topics by id: name them")
+    return type(request)(topic_names=names, timeout_ms=request.timeout_ms)
 
 
 def upgrade(request: Request, response: R, version: int) -> R:

@@ -1,7 +1,6 @@
 """The settings of a producer, and their defaults; see :mod:`barnabas_client.config`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from barnabas_client.config import (
@@ -13,6 +12,7 @@ from barnabas_client.config import (
     check_integer,
     check_one_of,
 )
+from barnabas_client.keywords import Settings
 from barnabas_protocol.records import Codec
 
 _INTEGERS: Final = (
@@ -27,8 +27,7 @@ _INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ProducerConfig:
+class ProducerConfig(Settings):
     """The settings of a :class:`~barnabas_client.producer.producer.Producer`, which describes them."""
 
     acks: Acks | None = None
@@ -47,7 +46,7 @@ class ProducerConfig:
     key_serializer: Callable[..., Any] | None = None
     value_serializer: Callable[..., Any] | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for name, least in _INTEGERS:
             check_integer(name, getattr(self, name), least)
         if self.acks is not None:

@@ -13,7 +13,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, Unpack, overload
@@ -219,7 +218,7 @@ class Producer(AsyncOnly, Generic[K, V]):
         #: None if serializers are plain functions: `KnownTopic.append` calls these.
         self._conversion = conversion_of(self._config.key_serializer, self._config.value_serializer)
         if self._conversion is not None:
-            self._config = replace(self._config, key_serializer=None, value_serializer=None)
+            self._config = ProducerConfig(**vars(self._config) | {"key_serializer": None, "value_serializer": None})
         if (traces := tracing()) is not None:
             traces.trace_producer(self, client.client_id)
         self._life = Life("producer", ProducerClosedError)

@@ -1,7 +1,6 @@
 """The settings of a share consumer, and their defaults; see :mod:`barnabas_client.config`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from barnabas_client.config import (
@@ -13,6 +12,7 @@ from barnabas_client.config import (
     check_integer,
     check_one_of,
 )
+from barnabas_client.keywords import Settings
 
 _INTEGERS: Final = (
     ("max_poll_records", 1),
@@ -23,8 +23,7 @@ _INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ShareConsumerConfig:
+class ShareConsumerConfig(Settings):
     """The settings of a :class:`~barnabas_client.shares.consumer.ShareConsumer`, which describes them."""
 
     group_id: str
@@ -40,7 +39,7 @@ class ShareConsumerConfig:
     value_deserializer: Callable[..., Any] | None = None
     close_timeout_ms: int = 10_000
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for name, least in _INTEGERS:
             check_integer(name, getattr(self, name), least)
         check_flag("check_crcs", self.check_crcs)

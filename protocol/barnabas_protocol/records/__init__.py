@@ -6,6 +6,9 @@
 - :mod:`.compression`: the five codecs, with a limit for what comes out.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from barnabas_protocol.records.batches import (
     HEADER_SIZE,
     BatchHeader,
@@ -19,10 +22,7 @@ from barnabas_protocol.records.batches import (
     restamp,
     restamp_log_append_time,
 )
-from barnabas_protocol.records.builder import BatchBuilder, build_batch
-from barnabas_protocol.records.columns import RecordColumns
 from barnabas_protocol.records.compression import Codec, RecordsTooLarge, compress, decompress
-from barnabas_protocol.records.fields import Headers
 from barnabas_protocol.records.iteration import (
     MAX_DECOMPRESSED,
     ControlType,
@@ -36,6 +36,20 @@ from barnabas_protocol.records.iteration import (
     iter_rows,
     read_headers,
 )
+
+if TYPE_CHECKING:
+    from barnabas_protocol.records.builder import BatchBuilder, build_batch
+    from barnabas_protocol.records.columns import RecordColumns
+    from barnabas_protocol.records.fields import Headers
+else:
+    #: The modules that only producers need: they are imported when a program first uses one of these names (PEP 562).
+    _LATER = {"BatchBuilder": "builder", "build_batch": "builder", "RecordColumns": "columns", "Headers": "fields"}
+
+    def __getattr__(name):
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_LATER[name]}"), name))
+
 
 __all__ = [
     "HEADER_SIZE",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,7 @@ from tests.lots import in_lots
 
 EVERY = COMMAND_LINE.every_command()
 SETTINGS = {
-    field.name
-    for config in (ClientConfig, ConsumerConfig, ProducerConfig)
-    for field in fields(config)
-    if "_" in field.name
+    name for config in (ClientConfig, ConsumerConfig, ProducerConfig) for name in config.TYPES if "_" in name
 } | {"timeout_ms"}
 
 

@@ -3,9 +3,9 @@
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, get_args
 
+from barnabas_client.keywords import Settings
 from barnabas_client.structs import ConsumerRecord, Headers, K, V
 
 K_contra = TypeVar("K_contra", contravariant=True)
@@ -25,8 +25,7 @@ class DeadLetterProducer(Protocol[K_contra, V_contra]):
         """Send a record and wait for the acknowledgement."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class HandlerConfig:
+class HandlerConfig(Settings):
     """The settings of ``ShareConsumer.run``, which ``Consumer.run`` has as well. They describe them and take their
     defaults from here."""
 
@@ -39,7 +38,7 @@ class HandlerConfig:
     producer: DeadLetterProducer[Any, Any] | None = None
     drain_timeout_ms: int | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for name, least in _INTEGERS:
             if not hasattr(self, name):
                 continue  # a setting of the other run
@@ -72,7 +71,6 @@ class HandlerConfig:
             raise TypeError("handler is a coroutine function: an executor runs plain ones. To do: leave executor out")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class RunConfig(HandlerConfig):
     """The settings of ``Consumer.run``, which describes them and takes its defaults from here."""
 
@@ -83,8 +81,8 @@ class RunConfig(HandlerConfig):
     batch_size: int | None = None
     batch_timeout_ms: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.order not in get_args(HandlerOrder):
             raise ValueError(f'order is {self.order!r}: give "partition", "key" or "none"')
         if self.batch_timeout_ms and self.batch_size is None:
