@@ -564,7 +564,7 @@ class Admin(AsyncOnly):
                 request = ConsumerGroupDescribeRequest(group_ids=newer, include_authorized_operations=False)
                 with suppress(UnsupportedVersionError):
                     described = await network.ask(node, request, ConsumerGroupDescribeResponse)
-                    found |= messages.described_consumer_groups(described, coordinator)
+                    found |= messages.described_by_epochs(described, coordinator)
             return found
 
         names = _names("describe_consumer_groups", group_ids)
@@ -754,7 +754,7 @@ class Admin(AsyncOnly):
         async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
             request = ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
             response = await network.ask(node, request, ShareGroupDescribeResponse)
-            return shares.described_share_groups(response, network.cluster.brokers.get(node))
+            return messages.described_by_epochs(response, network.cluster.brokers.get(node))
 
         names = _names("describe_share_groups", group_ids)
         found = await driver.ask_coordinators("describe share group", names, ask)

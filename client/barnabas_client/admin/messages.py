@@ -45,7 +45,11 @@ from barnabas_protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedAssignment
+from barnabas_protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+    Member,
+)
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -117,12 +121,19 @@ from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from barnabas_protocol.messages.share_group_describe import (
+    DescribedShareAssignment,
+    ShareGroupDescribeResponse,
+    ShareMember,
+)
 
 Offsets = dict[TopicPartition, GroupOffset]
 PartitionResults = dict[TopicPartition, PartitionResult]
 
 #: Part of the error message with which Kafka 4 answers DescribeGroups for a group of the consumer protocol (KIP-848).
 _NOT_CLASSIC: Final = "not a classic group"
+#: The protocol type of share groups, as ListGroups names it.
+_SHARE: Final = "share"
 
 # Topics.
 
@@ -510,35 +521,23 @@ def of_consumer_protocol(response: DescribeGroupsResponse) -> list[str]:
     return [one.group_id for one in response.groups if _NOT_CLASSIC in (one.error_message or "")]
 
 
-def described_consumer_groups(
-    response: ConsumerGroupDescribeResponse, coordinator: Node | None
+def described_by_epochs(
+    response: ConsumerGroupDescribeResponse | ShareGroupDescribeResponse, coordinator: Node | None
 ) -> dict[str, GroupDescription | KafkaError]:
-    """Read the response of ConsumerGroupDescribe by the broker `coordinator`."""
+    """Read the response of ConsumerGroupDescribe, or of ShareGroupDescribe, by the broker `coordinator`."""
+    shared = isinstance(response, ShareGroupDescribeResponse)
+    what, protocol_type = ("share group", _SHARE) if shared else ("group", PROTOCOL_TYPE)
     found: dict[str, GroupDescription | KafkaError] = {}
     for one in response.groups:
-        members = tuple(
-            MemberDescription(
-                each.member_id,
-                each.instance_id,
-                each.client_id,
-                each.client_host,
-                _assigned(each.assignment),
-                tuple(sorted(each.subscribed_topic_names)),
-                epoch=each.member_epoch,
-                target=_assigned(each.target_assignment),
-                regex=each.subscribed_topic_regex or "",
-            )
-            for each in sorted(one.members, key=lambda each: (each.client_id, each.member_id))
-        )
-        found[one.group_id] = refused(
-            one.error_code, f"describe group {one.group_id!r}", one.error_message
-        ) or GroupDescription(
+        members: Sequence[Member | ShareMember] = one.members
+        error = refused(one.error_code, f"describe {what} {one.group_id!r}", one.error_message)
+        found[one.group_id] = error or GroupDescription(
             one.group_id,
             None,
             one.group_state,
-            PROTOCOL_TYPE,
+            protocol_type,
             one.assignor_name,
-            members,
+            tuple(map(_member_with_epoch, sorted(members, key=lambda each: (each.client_id, each.member_id)))),
             coordinator,
             one.group_epoch,
             one.assignment_epoch,
@@ -546,7 +545,22 @@ def described_consumer_groups(
     return found
 
 
-def _assigned(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
+def _member_with_epoch(member: Member | ShareMember) -> MemberDescription:
+    consumer = member if isinstance(member, Member) else None
+    return MemberDescription(
+        member.member_id,
+        None if consumer is None else consumer.instance_id,
+        member.client_id,
+        member.client_host,
+        _assigned(member.assignment),
+        tuple(sorted(member.subscribed_topic_names)),
+        epoch=member.member_epoch,
+        target=None if consumer is None else _assigned(consumer.target_assignment),
+        regex="" if consumer is None else consumer.subscribed_topic_regex or "",
+    )
+
+
+def _assigned(assignment: DescribedAssignment | DescribedShareAssignment) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
             TopicPartition(topic.topic_name, number)

@@ -1,17 +1,13 @@
 """Share groups (KIP-932) in the admin client: requests and responses. Pure."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from barnabas_client.admin.refusals import refusal, refused
 from barnabas_client.admin.types import (
-    GroupDescription,
-    MemberDescription,
     PartitionResult,
     ShareGroupOffset,
     TopicResult,
 )
-from barnabas_client.network.metadata import Node
 from barnabas_client.structs import TopicPartition, by_topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_share_group_offsets import (
@@ -31,49 +27,6 @@ from barnabas_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
 )
-from barnabas_protocol.messages.share_group_describe import ShareGroupDescribeResponse
-
-#: The protocol type of share groups, as ListGroups names it.
-PROTOCOL_TYPE: Final = "share"
-
-
-def described_share_groups(
-    response: ShareGroupDescribeResponse, coordinator: Node | None
-) -> dict[str, GroupDescription | KafkaError]:
-    """Read the response of ShareGroupDescribe by the broker `coordinator`."""
-    found: dict[str, GroupDescription | KafkaError] = {}
-    for one in response.groups:
-        members = tuple(
-            MemberDescription(
-                each.member_id,
-                None,
-                each.client_id,
-                each.client_host,
-                tuple(
-                    sorted(
-                        TopicPartition(topic.topic_name, number)
-                        for topic in each.assignment.topic_partitions
-                        for number in topic.partitions
-                    )
-                ),
-                tuple(sorted(each.subscribed_topic_names)),
-                epoch=each.member_epoch,
-            )
-            for each in sorted(one.members, key=lambda each: (each.client_id, each.member_id))
-        )
-        error = refused(one.error_code, f"describe share group {one.group_id!r}", one.error_message)
-        found[one.group_id] = error or GroupDescription(
-            one.group_id,
-            None,
-            one.group_state,
-            PROTOCOL_TYPE,
-            one.assignor_name,
-            members,
-            coordinator,
-            one.group_epoch,
-            one.assignment_epoch,
-        )
-    return found
 
 
 def describe_offsets_request(
