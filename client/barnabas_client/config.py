@@ -129,6 +129,15 @@ def check_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
         raise ValueError(f"{name} is {value!r}: give one of {', '.join(repr(one) for one in allowed)}")
 
 
+def check_name(name: str, value: object, remedy: str) -> None:
+    """Refuse the value of a setting that is not the name of a group, or of a producer's transactions. `remedy`: the
+    advice for a value that is not a name at all."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r}: {remedy}")
+    if len(value.encode(errors="replace")) > MAX_NAME_SIZE:
+        raise ValueError(f"{name} has {len(value)} characters: give at most {MAX_NAME_SIZE} bytes")
+
+
 def check_callable_or_none(name: str, value: object) -> None:
     """Refuse the value of a setting that is neither a function nor None."""
     if value is not None and not callable(value):
@@ -309,10 +318,8 @@ class ConsumerConfig(Settings):
             check_integer("rebalance_timeout_ms", self.rebalance_timeout_ms, 1)
         for name in ("group_id", "group_instance_id"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise ValueError(f"{name} is {value!r}: give a name, or None")
-            if value is not None and len(value.encode(errors="replace")) > MAX_NAME_SIZE:
-                raise ValueError(f"{name} has {len(value)} characters: give at most {MAX_NAME_SIZE} bytes")
+            if value is not None:
+                check_name(name, value, "give a name, or None")
         if self.group_instance_id is not None and self.group_id is None:
             raise ValueError("group_instance_id is given without group_id: give both")
         check_one_of("auto_offset_reset", self.auto_offset_reset, get_args(AutoOffsetReset))

@@ -25,6 +25,7 @@ from barnabas_client.config import (
     ConsumerSettings,
     ContextDeserializer,
     Deserializer,
+    check_integer,
     default_client_id,
     parse_servers,
 )
@@ -1072,9 +1073,6 @@ def _timeout(timeout_ms: object) -> float:
     return timeout_ms / 1000
 
 
-def _limit(max_records: object) -> int:
-    if isinstance(max_records, bool) or not isinstance(max_records, int):
-        raise TypeError(f"max_records is {max_records!r}: give an integer")
-    if max_records < 1:
-        raise ValueError(f"max_records is {max_records}: give at least 1")
+def _limit(max_records: int) -> int:
+    check_integer("max_records", max_records, 1)
     return max_records

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any, Final, get_args
 
 from barnabas_client.config import (
-    MAX_NAME_SIZE,
     Acks,
     Compression,
     Partitioner,
     check_callable_or_none,
     check_integer,
+    check_name,
     check_one_of,
 )
 from barnabas_client.keywords import Settings
@@ -54,11 +54,7 @@ class ProducerConfig(Settings):
         if self.enable_idempotence and self.required_acks != -1:
             raise ValueError(f'enable_idempotence is on with acks={self.acks!r}: give acks="all" or switch it off')
         if self.transactional_id is not None:
-            if not isinstance(self.transactional_id, str) or not self.transactional_id:
-                raise ValueError(f"transactional_id is {self.transactional_id!r}: give a name, or None")
-            if len(self.transactional_id.encode(errors="replace")) > MAX_NAME_SIZE:
-                size = len(self.transactional_id)
-                raise ValueError(f"transactional_id has {size} characters: give at most {MAX_NAME_SIZE} bytes")
+            check_name("transactional_id", self.transactional_id, "give a name, or None")
             if not self.idempotent:
                 raise ValueError(
                     'transactional_id is given without idempotence: give acks="all", and leave enable_idempotence on'

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any, Final, get_args
 
 from barnabas_client.config import (
-    MAX_NAME_SIZE,
     ShareAcknowledgementMode,
     ShareAcquireMode,
     check_callable_or_none,
     check_flag,
     check_integer,
+    check_name,
     check_one_of,
 )
 from barnabas_client.keywords import Settings
@@ -43,10 +43,7 @@ class ShareConsumerConfig(Settings):
         for name, least in _INTEGERS:
             check_integer(name, getattr(self, name), least)
         check_flag("check_crcs", self.check_crcs)
-        if not isinstance(self.group_id, str) or not self.group_id:
-            raise ValueError(f"group_id is {self.group_id!r}: give the name of the share group")
-        if len(self.group_id.encode(errors="replace")) > MAX_NAME_SIZE:
-            raise ValueError(f"group_id has {len(self.group_id)} characters: give at most {MAX_NAME_SIZE} bytes")
+        check_name("group_id", self.group_id, "give the name of the share group")
         check_one_of("share_acknowledgement_mode", self.share_acknowledgement_mode, get_args(ShareAcknowledgementMode))
         check_one_of("share_acquire_mode", self.share_acquire_mode, get_args(ShareAcquireMode))
         check_callable_or_none("key_deserializer", self.key_deserializer)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, get_args
 
+from barnabas_client.config import check_integer
 from barnabas_client.keywords import Settings
 from barnabas_client.structs import ConsumerRecord, Headers, K, V
 
@@ -45,10 +46,7 @@ class HandlerConfig(Settings):
             value = getattr(self, name)
             if value is None and name in ("drain_timeout_ms", "batch_size"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} is {value!r}: give an integer")
-            if value < least:
-                raise ValueError(f"{name} is {value}: give at least {least}")
+            check_integer(name, value, least)
         if self.executor is not None and not isinstance(self.executor, Executor):
             raise TypeError(f"executor is {self.executor!r}: give a ThreadPoolExecutor or a ProcessPoolExecutor")
         if self.dead_letter_topic is not None and (
