@@ -463,6 +463,11 @@ OTHERS_WAIT: Final = (
     f"{REJOINS_AT_POLL}, or use the cooperative-sticky assignor, with which members continue to consume while they"
     " wait."
 )
+#: What to do about a member that a rebalance waits for, though its heartbeats go on.
+DOES_NOT_POLL: Final = (
+    "Look where its program stands: in a call without a timeout, at a lock, in a long batch, or in its rebalance"
+    " listener. If it hangs, end it. Lower max.poll.interval.ms, so that a group waits less for such a member."
+)
 #: What to do about heartbeats that are late again and again.
 LATE_HEARTBEATS: Final = (
     "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so already: unblock the loop or"
@@ -797,6 +802,23 @@ class SessionRefused(MemberEvent):
     def line(self, reason: str) -> Line:
         times = {name: seconds(getattr(self, f"{name}_ms") / 1000) for name in ("session", "least", "most")}
         return self._line("warning", "the session timeout of a client is not allowed", member=self.name, **times)
+
+
+@event("regex_refused")
+class RegexRefused(MemberEvent):
+    """A client may not subscribe: its regular expression is not one of RE2; recorded once in 60 s of a group."""
+
+    problem: str
+
+    def sentence(self) -> Told:
+        return Told(
+            f"{self.name} may not subscribe (INVALID_REGULAR_EXPRESSION): {self.problem}",
+            "Write the pattern for RE2, which has no lookaround and no backreferences, or subscribe to topics by their"
+            " names. With group.protocol=classic the client matches patterns itself.",
+        )
+
+    def line(self, reason: str) -> Line:
+        return self._line("warning", "the pattern of a client is refused", member=self.name, problem=self.problem)
 
 
 @event("member_disconnected")
@@ -1165,6 +1187,44 @@ class JoinPhaseStuck(GroupEvent):
 
     def kafka(self) -> str:
         return f"Group {self.group} could not complete rebalance because no members rejoined."
+
+
+@event("rejoin_awaited")
+class RejoinAwaited(MemberEvent):
+    """A rebalance has waited for 10 s for a member that has not rejoined."""
+
+    waited_ms: float
+    heard_ago_ms: float
+    rebalance_timeout_ms: float
+    others: int
+    protocol: str | None = None
+    told_ms: float | None = None
+    connection: str | None = None
+    closed_ago_ms: float | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its heartbeats go on, and their responses tell it to rejoin."""
+        return self.told_ms is not None and self.connection != "closed"
+
+    @property
+    def state(self) -> str:
+        """A clause about its member, without its name."""
+        if self.is_told:
+            told = "the responses to its heartbeats tell it to"
+            return f"has not rejoined, though {told}: its program probably does not poll"
+        if self.connection == "closed":
+            return "has not rejoined, and its connection is closed"
+        return f"has not rejoined, and was silent for {words.ms(self.heard_ago_ms)} when this was noted"
+
+    def line(self, reason: str) -> Line:
+        return self._line(
+            "warning",
+            "a rebalance waits for a member",
+            member=self.name,
+            waited=seconds(self.waited_ms / 1000),
+            heard_ago=seconds(self.heard_ago_ms / 1000),
+        )
 
 
 @event("leader_changed")

@@ -14,6 +14,7 @@ from barnabas_explain import findings as found
 from barnabas_explain import transactions, words
 from barnabas_explain.catalog import (
     DENIED_AGAIN_MS,
+    DOES_NOT_POLL,
     HOT_PARTITION,
     KEYS_MOVE,
     OTHERS_WAIT,
@@ -69,7 +70,7 @@ from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import MOST_OF, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
-from barnabas_explain.rejoins import late_members
+from barnabas_explain.rejoins import GOES_ON, awaited_now, late_members
 from barnabas_explain.runs import Run
 from barnabas_explain.spelling import TOGETHER, speller
 from barnabas_explain.storm_score import storm_score
@@ -109,6 +110,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.SAME_INSTANCE: SICK,
     found.NO_COMMON_ASSIGNOR: SICK,
     found.SESSION_REFUSED: SICK,
+    found.REGEX_REFUSED: SICK,
     found.DENIED: SICK,
 }
 #: How bad events of records of share groups are.
@@ -127,7 +129,7 @@ PATIENCE_MS: Final = 300_000
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
-_UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED, found.NO_COMMON_ASSIGNOR)
+_UNTIL_BACK: Final = (found.SILENT, *found.MAY_NOT_JOIN)
 #: The kind of the diagnosis of a group without members.
 NO_MEMBERS: Final = "no_members"
 #: The kind of the diagnosis of a member that does not get on.
@@ -646,7 +648,7 @@ def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms
 
 def examine_missing(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
     """Find out why clients are not in a group that does not exist; arguments as of :func:`examine`."""
-    kinds = NEVER_JOINED, found.SESSION_REFUSED, found.NO_COMMON_ASSIGNOR
+    kinds = NEVER_JOINED, *found.MAY_NOT_JOIN
     return [each for each in examine_past(group, events, now_ms, since_ms) if each.kind in kinds]
 
 
@@ -1038,8 +1040,7 @@ def _of_members(
     present: Present, events: list[GroupEvent], now_ms: int, since_ms: int, storms: Sequence[Diagnosis]
 ) -> list[Diagnosis]:
     """Findings about members, and the storms, with those of these that are their causes."""
-    names = found.colliding(events)
-    told = [found.distinct(event, names) for event in events] if names else events
+    told = _told_apart(events)
     findings = found.find(told)
     cases: dict[tuple[str, str], list[tuple[MemberEvent, Finding]]] = {}
     waiting: dict[str | None, MemberDisconnected] = {}
@@ -1116,14 +1117,21 @@ def _together(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     return together
 
 
-def _of_late_members(present: Present, events: Iterable[GroupEvent], since_ms: int) -> list[Diagnosis]:
+def _told_apart(events: Sequence[GroupEvent]) -> Sequence[GroupEvent]:
+    """Events whose members have names of their own."""
+    names = found.colliding(events)
+    return [found.distinct(event, names) for event in events] if names else events
+
+
+def _of_late_members(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
     """Members that rejoin late, so that their group waits."""
     diagnoses = []
-    for late in late_members(event for event in events if event.time >= since_ms):
+    for late in late_members(event for event in _told_apart(events) if event.time >= since_ms):
         if len(late.waits) >= _MANY_WAITS or max(late.waits) >= _LONG_WAIT_MS:
             since = "" if len(late.waits) == 1 else f" since {words.clock(late.since)}"
             text = f"{late.text}{since}."
-            diagnoses.append(Diagnosis(present.group, LATE_MEMBER, SICK, text, CERTAIN, (), OTHERS_WAIT, late.until))
+            remedy = DOES_NOT_POLL if late.is_removed else OTHERS_WAIT
+            diagnoses.append(Diagnosis(present.group, LATE_MEMBER, SICK, text, CERTAIN, (), remedy, late.until))
     return diagnoses
 
 
@@ -1133,8 +1141,22 @@ def _under_way(present: Present, events: Sequence[GroupEvent], now_ms: int) -> l
     if present.state not in _UNDER_WAY or not isinstance(last, RebalanceStarted) or now_ms - last.time < _LONG_MS:
         return []
     what, remedy = _UNDER_WAY[present.state]
+    severity, evidence = SICK, tuple[str, ...]()
+    awaited = awaited_now(_told_apart(events))
+    if awaited and present.state == "PreparingRebalance":
+        first, *others = awaited
+        what = f"it waits for {first.name}, which {first.state}"
+        evidence = tuple(f"It waits for {each.name}, too, which {each.state}." for each in others)
+        if first.others and GOES_ON not in (first.protocol or ""):
+            severity = BROKEN
+            waiting = "1 member waits" if first.others == 1 else f"{first.others} members wait"
+            what += f". Meanwhile {waiting}, and read nothing"
+        remedy = (
+            f"{DOES_NOT_POLL} The rebalance goes on when it rejoins, leaves or misses its session, at the latest"
+            f" {ms(first.rebalance_timeout_ms)} after it began."
+        )
     text = f"A rebalance has been under way for {ms(now_ms - last.time)}: {what}."
-    return [Diagnosis(present.group, REBALANCING, SICK, text, CERTAIN, remedy=remedy)]
+    return [Diagnosis(present.group, REBALANCING, severity, text, CERTAIN, evidence, remedy)]
 
 
 def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:
@@ -1537,10 +1559,10 @@ def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: i
     """Members that set back offsets of partitions which another member owns, while both are members."""
     if not any(isinstance(event, CommitsWentBack) and event.time >= since_ms for event in events):
         return []
-    here, names = {reader.member.member_id for reader in present.readers}, found.colliding(events)
+    here = {reader.member.member_id for reader in present.readers}
     newest = {
         (event.member, event.owner): event
-        for event in completed(found.distinct(each, names) for each in events)
+        for event in completed(_told_apart(events))
         if isinstance(event, CommitsWentBack)
         and event.owner is not None
         and event.time >= since_ms

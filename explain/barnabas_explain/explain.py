@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_explain import words
 from barnabas_explain.catalog import (
+    DOES_NOT_POLL,
     NOT_RECORDED,
     OTHERS_WAIT,
     REJOINS_AT_POLL,
@@ -82,7 +83,9 @@ from barnabas_explain.catalog import (
     RebalanceStarted,
     RebalanceStorm,
     RecordsAborted,
+    RegexRefused,
     RegexResolved,
+    RejoinAwaited,
     SessionRefused,
     ShareOffsetsAltered,
     SharePartitionsOpened,
@@ -123,7 +126,7 @@ from barnabas_explain.findings import (
 from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position
 from barnabas_explain.records import decode_event, record_of
-from barnabas_explain.rejoins import GOES_ON, late_members
+from barnabas_explain.rejoins import GOES_ON, held_up, late_members
 from barnabas_explain.spelling import speller
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
@@ -807,6 +810,7 @@ _ALONE: Final = (
     OffsetsExpired,
     OffsetsStuck,
     RecordsAborted,
+    RegexRefused,
     SessionRefused,
 )
 #: Events that say nothing about a rebalance.
@@ -1250,8 +1254,12 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     if started is None:
         return explanations
     text, remedy = _why(rebalance, started, findings)
-    late, assigned = _late(rebalance), _assigned_late(rebalance)
-    if assigned is not None:
+    late, assigned, held = _late(rebalance), _assigned_late(rebalance), _held_up(rebalance)
+    if held is not None and assigned is None:
+        took, awaited = held
+        text += f"; it took {ms(took)} because {awaited.name} did not rejoin"
+        remedy = DOES_NOT_POLL
+    elif assigned is not None:
         leader = f"the leader{_leader(rebalance)}"
         text += f"; it took {ms(assigned.took_ms)}, {ms(assigned.sync_took_ms or 0)} of them because {leader} was"
         text += " probably slow to assign"
@@ -1446,6 +1454,13 @@ def _late(rebalance: _Rebalance) -> LateMember | None:
     return None if last is None or last.after_ms <= SLOW_MS or last.member.member_id in new else last
 
 
+def _held_up(rebalance: _Rebalance) -> tuple[float, RejoinAwaited] | None:
+    """The member that a rebalance that is over waited for until it was gone, and for how many ms; None for none."""
+    over = next(iter(rebalance.of(RebalanceOver)[-1:]), None)
+    awaited = held_up(rebalance.events)
+    return None if over is None or over.join_took_ms is None or awaited is None else (over.join_took_ms, awaited)
+
+
 def _assigned_late(rebalance: _Rebalance) -> RebalanceOver | None:
     """The end of a rebalance of which the assignment took most of the time, and long; None if it did not."""
     over = next(iter(rebalance.of(RebalanceOver)[-1:]), None)
@@ -1475,14 +1490,22 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     phases = (("joining took", over.join_took_ms), ("assigning", over.sync_took_ms))
     took = [f"{phase} {ms(duration)}" for phase, duration in phases if duration is not None]
     out = [f"{words.capital(', '.join(took))}; {count(members, 'member')}." if took else f"{count(members, 'member')}."]
-    remedy = assigning = None
+    remedy: str | None = None
+    assigning: str | None = None
     if _assigned_late(rebalance) is not None:
         assigning = (
             f"All members wait until the leader{_leader(rebalance)} has assigned the partitions: look what its assignor"
             " (partition.assignment.strategy) does, and whether its program blocks or works between two polls."
         )
-    late = _late(rebalance)
-    if late is not None and _heard_late(late):
+    late, held = _late(rebalance), _held_up(rebalance)
+    if held is not None:
+        _, awaited = held
+        out.append(
+            f"{awaited.name} held it up: it did not rejoin, though the responses to its heartbeats told it to."
+            " Its program probably did not poll."
+        )
+        remedy = DOES_NOT_POLL
+    elif late is not None and _heard_late(late):
         out.append(
             f"{late.member.name} was told to rejoin after {ms(late.told_ms or 0)}: members hear of a rebalance with"
             " their next heartbeat (heartbeat.interval.ms)."

@@ -48,6 +48,7 @@ from barnabas_explain.catalog import (
     MemberSlow,
     RebalanceOver,
     RebalanceStarted,
+    RegexRefused,
     RegexResolved,
     Seen,
     SessionRefused,
@@ -103,6 +104,9 @@ NO_HEARTBEATS: Final = "no_heartbeats"
 SAME_INSTANCE: Final = "same_instance"
 NO_COMMON_ASSIGNOR: Final = "no_common_assignor"
 SESSION_REFUSED: Final = "session_refused"
+REGEX_REFUSED: Final = "regex_refused"
+#: The kinds of programs that may not be members.
+MAY_NOT_JOIN: Final = (SESSION_REFUSED, NO_COMMON_ASSIGNOR, REGEX_REFUSED)
 DENIED: Final = "denied"
 #: Those about programs that are alone in their group, one after the other.
 OF_RUNS: Final = (ALONE, RUNS_UNCOMMITTED, CONSUMER_LOOP)
@@ -137,6 +141,8 @@ _JUST_AFTER_MS: Final = 250
 _MOST_AT_REBALANCES: Final = 0.9
 #: Members of one run begin within so many milliseconds, and leave within so many.
 _TOGETHER_MS: Final = 15_000
+#: A new member takes the place of one that leaves so many milliseconds after it has joined, or soon before it does.
+_SURGE_MS: Final = 5_000
 #: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
 #: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job at
 #: most once a minute.
@@ -348,7 +354,7 @@ class Findings:
         if before.kind == OVERLAPPING_RUNS:
             return Told(f"{event.name} joined: {_WAS[before.kind]}", before.remedy)
         after = "" if event.rejoined_ms is None else f" {ms(event.rejoined_ms)} after it was gone"
-        if before.kind == RESTARTED:
+        if before.kind == RESTARTED or (before.kind == STOPPED and before.sure == POSSIBLE):
             # Its end has said what to do, and what it may have been otherwise.
             return Told(f"{event.name} joined again{after}: {before.text.rpartition(': ')[2]}")
         return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
@@ -425,7 +431,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     #: The members of each program.
     present: dict[tuple[str | None, str | None, str | None], set[str | None]] = {}
     contested: set[str | None] = set()
-    refusals: list[InstanceInUse | JoinRefused | SessionRefused] = []
+    refusals: list[InstanceInUse | JoinRefused | SessionRefused | RegexRefused] = []
     assigning: tuple[str | None, int] | None = None
     #: The first join of each static member, the newest ones last.
     statics: dict[str, MemberJoined] = {}
@@ -441,7 +447,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
                 contested.add(event.owner.member_id)
             else:
                 refusals.append(event)
-        elif isinstance(event, JoinRefused | SessionRefused):
+        elif isinstance(event, JoinRefused | SessionRefused | RegexRefused):
             refusals.append(event)
         elif isinstance(event, JoinPhaseOver | RebalanceOver):
             chosen = event.leader if isinstance(event, JoinPhaseOver) else None
@@ -1094,12 +1100,14 @@ def _of_not_revoked(event: MemberNotRevoked) -> Finding | None:
     return Finding(KILLED, event.member, text, remedy)
 
 
-def _of_refusal(event: InstanceInUse | JoinRefused | SessionRefused) -> Finding:
+def _of_refusal(event: InstanceInUse | JoinRefused | SessionRefused | RegexRefused) -> Finding:
     """A client may not join."""
     told = event.sentence()
     text = told.text.removesuffix(".")
     if isinstance(event, SessionRefused):
         return Finding(SESSION_REFUSED, event.member, text, told.remedy, CERTAIN)
+    if isinstance(event, RegexRefused):
+        return Finding(REGEX_REFUSED, event.member, text, told.remedy, CERTAIN)
     if isinstance(event, JoinRefused):
         return Finding(NO_COMMON_ASSIGNOR, event.member, text, told.remedy, CERTAIN)
     return Finding(SAME_INSTANCE, event.owner, text, told.remedy)
@@ -1246,14 +1254,25 @@ def _find_first_runs(events: Iterable[GroupEvent], findings: Findings) -> None:
     for join in events:
         before = findings.of_joins.get(id(join))
         run = None if before is None else ends.get(id(before))
-        if before is None or run is None or before.kind != RESTARTED or join.time - run.joined.time < _SCHEDULE_MS:
+        if before is None or run is None or before.kind != RESTARTED:
             continue
-        text = f"{before.text}, or it is a job that runs now and then"
+        kind, text = RESTARTED, before.text
+        if join.time - run.joined.time >= _SCHEDULE_MS:
+            text += ", or it is a job that runs now and then"
+        elif isinstance(run.end, Departure) and _has_read_all(run.end):
+            kind = STOPPED
+            text += ", or it is started when there are records, and stopped when it has read them"
         remedy = "It was alone in the group, so that no other member waited. If it should run on: look what stops it."
         if run.members > 1:
             remedy = "The group had no other members that waited. If it should run on: look what stops it."
-        finding = replace(before, text=text, remedy=remedy, sure=POSSIBLE)
+        finding = replace(before, kind=kind, text=text, remedy=remedy, sure=POSSIBLE)
         findings.of_departures[id(run.end)] = findings.of_joins[id(join)] = finding
+
+
+def _has_read_all(end: Departure) -> bool:
+    """Whether the last member of a group had committed offsets in all of its partitions, and no records waited there,
+    as far as is known."""
+    return bool(end.positions) and not end.unread and all(each.offset >= 0 for each in end.positions or ())
 
 
 class _Round(NamedTuple):
@@ -1377,7 +1396,8 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
         return _of_runs_without_commit(last.member, text, has_records=any(_unread(run.end) for run in runs))
     before, after = runs[0].end.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
-        text += f"; meanwhile it has committed {count(after - before, 'record')}"
+        text += f"; from the end of the first one to that of the last one {count(after - before, 'record')}"
+        text += f" {'was' if after - before == 1 else 'were'} committed"
     if len(who) == 1 and _is_loop(runs):
         text = f"{names_of(who)} probably makes a consumer again and again: it {text}; cron and Kubernetes start a job"
         text += " once a minute at most"
@@ -1453,6 +1473,26 @@ def _find_overlaps(events: Sequence[GroupEvent], findings: Findings) -> None:
         )
 
 
+def _are_replaced(runs: Sequence[_Life], every: float) -> bool:
+    """Whether members began together, and each later one took the place of one that left: these are deployments.
+
+    Args:
+        runs: in the order of their starts.
+        every: the time in ms from one start to the next.
+    """
+    together = min(_TOGETHER_MS, max(_SURGE_MS, every / 2))
+    first = [run for run in runs if run.start - runs[0].start <= together]
+    ends = [run.end for run in runs]
+    more = 0
+    for run in runs[len(first) :]:
+        place = next((end for end in ends if -_SURGE_MS <= run.start - end <= _TOGETHER_MS), None)
+        if place is None:
+            more += 1
+        else:
+            ends.remove(place)
+    return len(first) > 1 and more < _LOOP_LIVES
+
+
 def _interval(runs: Sequence[_Life]) -> float | None:
     """The time in ms from the start of a run to that of the next one, if they begin regularly and overlap; None if they
     do not."""
@@ -1460,6 +1500,8 @@ def _interval(runs: Sequence[_Life]) -> float | None:
         return None
     starts = [after.start - before.start for before, after in pairwise(runs)]
     every = median(starts)
+    if _are_replaced(runs, every):
+        return None
     overlaps = sum(after.start < before.end for before, after in pairwise(runs))
     near = sum(abs(each - every) <= _NEAR * every for each in starts)
     if _are_consumers(runs, every):

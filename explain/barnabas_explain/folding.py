@@ -39,6 +39,7 @@ from barnabas_explain.catalog import (
     OffsetsStuck,
     RebalanceOver,
     RecordsAborted,
+    RegexRefused,
     SessionRefused,
     TargetAssigned,
 )
@@ -143,7 +144,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member), _with_later_soon)
         case FetchDenied():
             yield _Fold((event.type, event.member, event.topic), lambda known, later: known)
-        case JoinRefused() | SessionRefused():  # It tries again and again.
+        case JoinRefused() | SessionRefused() | RegexRefused():  # It tries again and again.
             offered = event.offered if isinstance(event, JoinRefused) else None
             yield _Fold((event.type, *event.member[1:], offered), lambda known, later: known)
         case OffsetsStuck() if event.is_last_record:

@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from barnabas_explain.catalog import GroupEvent, JoinPhaseOver, MemberJoined, RebalanceOver
+from barnabas_explain.catalog import (
+    Departure,
+    GroupEvent,
+    JoinPhaseOver,
+    MemberDisconnected,
+    MemberJoined,
+    MemberNotRejoined,
+    RebalanceOver,
+    RebalanceStarted,
+    RejoinAwaited,
+)
 from barnabas_explain.members import Member
 from barnabas_explain.words import ms, times
 
@@ -23,17 +33,22 @@ class Late(NamedTuple):
         waits: for how long each time, in ms.
         since: when that was first, in ms since 1970.
         until: when it was last.
+        is_removed: it did not rejoin, the last time, and was removed or left.
     """
 
     member: Member
     waits: tuple[float, ...]
     since: int
     until: int
+    is_removed: bool = False
 
     @property
     def text(self) -> str:
         """In words, without a full stop: how often and for how long the others waited."""
         text = f"{self.member.name} rejoined late {times(len(self.waits))}: the other members waited for"
+        if self.is_removed:
+            text = f"{self.member.name} did not rejoin until it was removed or left, though the responses to its"
+            text += " heartbeats told it to: the other members waited for"
         if len(self.waits) == 1:
             return f"{text} {ms(self.waits[0])}"
         return f"{text} up to {ms(max(self.waits))}, and {ms(sum(self.waits))} in all"
@@ -46,23 +61,69 @@ def late_members(events: Iterable[GroupEvent]) -> list[Late]:
         events: of the group, oldest first.
     """
     found: dict[str, Late] = {}
-    for member, wait, time in _waits(events):
+    for member, wait, time, is_removed in _waits(events):
         known = found.get(member.name)
         waits, since = ((), time) if known is None else (known.waits, known.since)
-        found[member.name] = Late(member, (*waits, wait), since, time)
+        found[member.name] = Late(member, (*waits, wait), since, time, is_removed)
     return list(found.values())
 
 
-def _waits(events: Iterable[GroupEvent]) -> Iterator[tuple[Member, float, int]]:
-    new: set[str | None] = set()
+def held_up(events: Iterable[GroupEvent]) -> RejoinAwaited | None:
+    """The member that a join phase waited for until it was gone, though its heartbeats went on; None for none.
+
+    Args:
+        events: of one rebalance, oldest first.
+    """
+    awaited: dict[str | None, RejoinAwaited] = {}
     for event in events:
+        if isinstance(event, RejoinAwaited):
+            if event.is_told:
+                awaited[event.member.member_id] = event
+        elif isinstance(event, Departure) and not isinstance(event, MemberNotRejoined):
+            known = awaited.get(event.member.member_id)
+            if known is not None:
+                return known
+    return None
+
+
+def awaited_now(events: Iterable[GroupEvent]) -> list[RejoinAwaited]:
+    """The members that the rebalance that is under way waits for, as far as that is recorded.
+
+    Args:
+        events: of the group, oldest first.
+    """
+    awaited: dict[str | None, RejoinAwaited] = {}
+    for event in events:
+        if isinstance(event, RebalanceStarted | JoinPhaseOver):
+            awaited.clear()
+        elif isinstance(event, RejoinAwaited):
+            awaited[event.member.member_id] = event
+        elif isinstance(event, MemberDisconnected) and (known := awaited.get(event.member.member_id)) is not None:
+            awaited[event.member.member_id] = known.changed(connection="closed")
+        elif isinstance(event, Departure):
+            awaited.pop(event.member.member_id, None)
+    return list(awaited.values())
+
+
+def _waits(events: Iterable[GroupEvent]) -> Iterator[tuple[Member, float, int, bool]]:
+    new: set[str | None] = set()
+    #: Those of the rebalance that is under way.
+    seen: list[GroupEvent] = []
+    for event in events:
+        if isinstance(event, RebalanceStarted):
+            seen = []
+        elif isinstance(event, RejoinAwaited | Departure):
+            seen.append(event)
         if isinstance(event, MemberJoined):
             new.add(event.member.member_id)
         elif isinstance(event, RebalanceOver):
             new.clear()
         elif isinstance(event, JoinPhaseOver) and (event.members or 0) > 1 and GOES_ON not in (event.protocol or ""):
+            if (gone := held_up(seen)) is not None and event.took_ms is not None:
+                yield gone.member, event.took_ms, event.time, True
+                continue
             last = next(iter(event.joined_after or ()), None)
             if last is None or last.after_ms < _LONG_MS or last.member.member_id in new:
                 continue
             if last.told_ms is None or last.after_ms - last.told_ms > _HEARD_MS:
-                yield last.member, last.after_ms, event.time
+                yield last.member, last.after_ms, event.time, False

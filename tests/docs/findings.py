@@ -66,6 +66,7 @@ MEANING: Final = {
     "rebalancing": "a rebalance is under way for long",
     "records_aborted": "a producer aborts all of its transactions, so that members get nothing",
     "records_deleted": "records were deleted before a member read them",
+    "regex_refused": "the pattern of a member is no regular expression of RE2, and it may not join",
     "renamed": "the members of a group are probably in another one now",
     "restart_loop": "a member leaves and joins again and again",
     "restarted": "a member was restarted several times",

@@ -33,7 +33,9 @@ from barnabas_explain.catalog import (
     RebalanceOver,
     RebalanceStarted,
     RecordsAborted,
+    RegexRefused,
     RegexResolved,
+    RejoinAwaited,
     SessionRefused,
     SubscriptionChanged,
     TopicChanged,
@@ -133,6 +135,67 @@ def test_a_rebalance_that_is_not_over() -> None:
     over = event(RebalanceOver, at=NOW - 1, members=3, took_ms=39_999)
     assert told(group, began, over) == []
     assert told(HEALTHY, began) == []
+
+
+AWAITED: dict[str, Any] = {
+    "waited_ms": 10_000,
+    "heard_ago_ms": 900,
+    "told_ms": 2_000,
+    "rebalance_timeout_ms": 3_600_000,
+    "others": 2,
+    "protocol": "range",
+    "connection": "open",
+}
+
+
+def test_a_rebalance_that_waits_for_a_member_names_it() -> None:
+    began = event(RebalanceStarted, at=NOW - 40_000, reason="c3 joined")
+    group = present(reader(1), reader(2), reader(3), state="PreparingRebalance")
+    waits = event(RejoinAwaited, NOW - 30_000, 2, client="slow", **AWAITED)
+    (found,) = told(group, began, waits)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("rebalancing", "broken", "certain")
+    assert found.text == (
+        "A rebalance has been under way for 40 s: it waits for slow (h), which has not rejoined, though the responses"
+        " to its heartbeats tell it to: its program probably does not poll. Meanwhile 2 members wait, and read nothing."
+    )
+    assert str(found.remedy).endswith("it rejoins, leaves or misses its session, at the latest 60 min after it began.")
+    (found,) = told(group, began, waits, {**waits, "client_id": "other", "member_id": "m9"})
+    assert found.evidence[0].startswith("It waits for other (h), too, which has not rejoined")
+    (found,) = told(group, began, {**waits, "protocol": "cooperative-sticky"})
+    assert found.as_data()["severity"] == "sick"
+    closed = event(MemberDisconnected, NOW - 20_000, 2, client="slow", closed_by="client")
+    (found, *_) = [each for each in told(group, began, waits, closed) if each.kind == "rebalancing"]
+    assert "slow (h), which has not rejoined, and its connection is closed." in found.text
+    (found,) = told(group, began, {**waits, "told_ms": None, "heard_ago_ms": 9_000})
+    assert "slow (h), which has not rejoined, and was silent for 9 s when this was noted." in found.text
+    left = event(MemberLeft, NOW - 20_000, 2, client="slow")
+    (found, *_) = [each for each in told(group, began, waits, left) if each.kind == "rebalancing"]
+    assert "it waits until all members have joined again" in found.text
+
+
+def test_a_member_that_held_up_a_rebalance_until_it_was_gone() -> None:
+    began = event(RebalanceStarted, at=100_000, reason="c3 joined", cause="member_joined")
+    waits = event(RejoinAwaited, 110_000, 2, client="slow", **AWAITED)
+    gone = event(MemberExpired, 160_000, 2, client="slow", heard_ago_ms=45_000, session_ms=45_000)
+    joined = [
+        {"member_id": "m1", "client_id": "c", "host": "/h", "instance_id": None, "after_ms": 1_900, "told_ms": 1_850}
+    ]
+    over = [
+        event(JoinPhaseOver, at=160_000, members=2, took_ms=60_000, joined_after=joined, protocol="range"),
+        event(RebalanceOver, at=160_004, members=2, join_took_ms=60_000, sync_took_ms=4, protocol="range"),
+    ]
+    records = [event(MemberJoined, 99_999, 3, client="new"), began, waits, gone, *over]
+    (found,) = (each for each in told(HEALTHY, *records) if each.kind == "late_member")
+    assert found.text == (
+        "slow (h) did not rejoin until it was removed or left, though the responses to its heartbeats told it to: the"
+        " other members waited for 60 s."
+    )
+    assert str(found.remedy).startswith("Look where its program stands")
+    (said,) = (each for each in explain(read(records)) if "it took" in each.text)
+    assert said.text.endswith("; it took 60 s because slow (h) did not rejoin.")
+    held_up = "slow (h) held it up: it did not rejoin, though the responses to its heartbeats told it to."
+    assert f"{held_up} Its program probably did not poll." in said.details
+    assert str(said.remedy).startswith("Look where its program stands")
 
 
 def test_members_that_rejoin_are_not_idle_while_the_lag_grows() -> None:
@@ -938,6 +1001,19 @@ def test_the_lag_of_a_member_that_has_gone_has_that_cause() -> None:
     ]
     before = {**grew, "time": NOW - 130_000}
     assert len(with_now(explain(read([before, gone])), [found], NOW)) == 2
+
+
+def test_a_pattern_that_is_refused_is_a_finding_until_the_program_is_a_member() -> None:
+    problem = "SubscribedTopicRegex `(?=a)` is not a valid regular expression: it has lookaround."
+    refused = event(RegexRefused, 100_000, member_id="", problem=problem)
+    (found,) = told(present(state="Empty"), refused, {**refused, "time": 160_000})
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("regex_refused", "sick", "certain")
+    assert found.text == f"c (h) may not subscribe (INVALID_REGULAR_EXPRESSION): {problem}"
+    assert str(found.remedy).startswith("Write the pattern for RE2")
+    (said,) = explain(read([refused, {**refused, "time": 160_000}]))
+    assert said.text == found.text
+    (found,) = examine_missing("g", read([refused]), NOW, 0)
+    assert found.kind == "regex_refused"
 
 
 def test_what_is_possible_comes_after_what_is_certain() -> None:

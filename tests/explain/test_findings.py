@@ -727,7 +727,8 @@ def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
     assert first.text == "Generation 2: c (h) joined."
     assert told.text == (
         "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 9 min, of 5 s each, which joined"
-        " the empty group and left it; meanwhile it has committed 90 records."
+        " the empty group and left it; from the end of the first one to that of the last one"
+        " 90 records were committed."
     )
     assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
 
@@ -795,8 +796,9 @@ def test_runs_that_follow_each_other_at_once_are_no_schedule() -> None:
     _, told = explain(read(runs(*range(100, 170, 7))))
     assert told.text == (
         "New consumers: c (h) probably makes a consumer again and again: it was alone in the group, and started and"
-        " stopped: 10 runs within 68 s, of 5 s each, which joined the empty group and left it; meanwhile it has"
-        " committed 90 records; cron and Kubernetes start a job once a minute at most."
+        " stopped: 10 runs within 68 s, of 5 s each, which joined the empty group and left it; from the end"
+        " of the first one to that of the last one 90 records were committed; cron and Kubernetes start a job once a"
+        " minute at most."
     )
     assert (told.remedy or "").startswith("Keep one consumer open for as long as the program runs, and poll it")
     assert "needs no change" not in (told.remedy or "")
@@ -830,7 +832,10 @@ def test_the_first_runs_of_a_program_that_is_alone_are_perhaps_those_of_a_job() 
     assert [each.end for each in finding.runs] == [each for each in events if isinstance(each, MemberLeft)]
     # No schedule starts a job so soon.
     *_, again, _ = explain(read(runs(100, 130)))
-    assert again.text == "Generation 4: c (h) joined again: it was restarted."
+    assert again.text == (
+        "Generation 4: c (h) joined again: it was restarted, or it is started when there are records, and stopped when"
+        " it has read them."
+    )
 
 
 def test_a_program_that_is_alone_and_stops_at_a_record_each_time_is_a_restart_loop() -> None:
@@ -951,6 +956,51 @@ def test_static_membership_is_advised_where_a_session_may_be_so_long(
     assert found is not None
     assert found.kind == "restarted"
     assert (remedy is None and found.remedy is None) or (remedy or "?") in (found.remedy or "")
+
+
+def replaced(members: int, rounds: int, every: float = 6) -> list[EventRecord]:
+    """Members of one program that start together, are replaced one after the other, and are stopped together."""
+    records: list[EventRecord] = []
+    ends = {(0, number): 100 + members * rounds * every + number / 10 for number in range(members)}
+    at = 100.0
+    for done in range(rounds):
+        for number in range(members):
+            at += every
+            ends[done + 1, number] = ends[done, number]
+            ends[done, number] = at
+    for (round_, number), end in ends.items():
+        start = 70 + number / 10 if round_ == 0 else ends[round_ - 1, number] + 1.5
+        one = round_ * members + number
+        records += [
+            event(MemberJoined, round(start * 1_000), one) | {"host": "/h"},
+            event(MemberLeft, round(end * 1_000), one, **OPEN | {"joined_ago_ms": (end - start) * 1_000})
+            | {"host": "/h"},
+            event(MemberDisconnected, round(end * 1_000) + 5, one, closed_by="client", gone_ago_ms=5) | {"host": "/h"},
+        ]
+    return sorted(records, key=lambda each: each["time"])
+
+
+@pytest.mark.parametrize(("members", "rounds"), [(2, 2), (6, 1), (6, 2), (3, 4)])
+def test_deployments_are_not_many_consumers_of_one_program(members: int, rounds: int) -> None:
+    kinds = {each.kind for each in find(read(replaced(members, rounds))).of_departures.values()}
+    assert not kinds & {"consumers_at_once", "overlapping_runs"}
+    assert "restarted" in kinds
+
+
+def test_a_program_that_is_started_when_there_are_records_spares_no_member_a_rebalance() -> None:
+    def of_the_first(**data: Any) -> Finding:
+        events = read(runs(100, 130, **data))
+        return find(events).of_departures[id(next(each for each in events if isinstance(each, MemberLeft)))]
+
+    found = of_the_first()
+    assert (found.kind, found.sure) == ("stopped", POSSIBLE)
+    started = "it is started when there are records, and stopped when it has read them"
+    assert found.text.endswith(f"it was restarted, or {started}")
+    assert str(found.remedy).startswith("It was alone in the group, so that no other member waited.")
+    found = of_the_first(unread=[["t", 0]])
+    assert (found.kind, found.sure) == ("restarted", POSSIBLE)
+    assert started not in found.text
+    assert "group.instance.id" not in str(found.remedy)
 
 
 def test_runs_that_overlap_are_one_cause_of_a_storm() -> None:
@@ -1340,7 +1390,8 @@ def test_a_scheduled_job_with_a_static_member_is_told_as_its_runs(session: int) 
     assert first.text.endswith(": i joined.")
     assert told.text.startswith(
         "Runs: i was alone in the group, and started and stopped: 5 runs within 4 min, of 5 s each, which committed at"
-        " their ends, and closed their connections (static members do not leave); meanwhile it has committed "
+        " their ends, and closed their connections (static members do not leave); from the end of the first one to"
+        " that of the last one "
     )
     assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
 

@@ -28,6 +28,9 @@ MEMBER = {"member_id": "m", "client_id": "c", "host": "/h", "instance_id": None}
 GOOD: dict[str, Any] = {
     **MEMBER,
     "old_member_id": "o",
+    "problem": "it is no pattern",
+    "rebalance_timeout_ms": 300_000,
+    "others": 2,
     "cause": "member_left",
     "by": [MEMBER],
     "moves": [{**MEMBER, "gained": {"t": [0, 1]}, "lost": {"u": [2]}}],

@@ -32,6 +32,7 @@ from barnabas_explain.catalog import (
     MemberReconnected,
     MemberReplaced,
     MemberSlow,
+    RejoinAwaited,
 )
 from barnabas_explain.members import Member, OffsetChange, Partition, Position
 
@@ -793,6 +794,8 @@ class Sightings:
             sight = self._members.get(event.member.member_id or "")
             if sight is not None and sight.connection is not None:
                 event = event.changed(denied_ago_ms=sight.connection.denied_ago_ms(self._group_id, now))
+            return event.changed(**self._connection_of(event.member.member_id or "", now))
+        if isinstance(event, RejoinAwaited):
             return event.changed(**self._connection_of(event.member.member_id or "", now))
         if isinstance(event, InstanceInUse):
             return event.changed(**self._connection_of(event.owner.member_id or "", now))

@@ -60,6 +60,7 @@ from barnabas_explain.catalog import (
     PersistFailed,
     RebalanceOver,
     RebalanceStarted,
+    RejoinAwaited,
     SubscriptionChanged,
 )
 from barnabas_explain.members import Identified, LateMember, Member
@@ -90,6 +91,9 @@ _PENDING_CHECK_SECONDS: Final = 0.5
 _MAX_REASON: Final = 255
 #: Assignors that an event names.
 _MAX_NAMES: Final = 8
+#: A join phase that has lasted for so many seconds is reported, with so many of the members that it waits for.
+_AWAITED_SECONDS: Final = 10.0
+_MOST_AWAITED: Final = 5
 #: Seconds between two events about clients that have no assignor in common with the members.
 _REFUSAL_SECONDS: Final = 60.0
 #: Bytes of a member's subscription and assignment that are read when it is replaced.
@@ -135,6 +139,7 @@ class ClassicGroup:
 
     __slots__ = (
         "_appends",
+        "_awaited_at",
         "_check_at",
         "_delay",
         "_join_phase_ends",
@@ -163,8 +168,9 @@ class ClassicGroup:
         self.recorded = False
         self.subscriptions: tuple[bytes, ...] = ()
         self._settings = settings
-        #: The three deadlines: of the join phase, of the sync phase, and of the next check of the members. inf: none.
-        self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
+        #: The deadlines: of the join phase, of the sync phase, of the next check of the members, and of the report for
+        #: whom a join phase waits. inf: none.
+        self._join_phase_ends = self._sync_phase_ends = self._check_at = self._awaited_at = inf
         #: The initial rebalance delay of a group that was Empty before it prepared the current rebalance.
         self._delay: InitialDelay | None = None
         #: When the current rebalance started, and when its join phase ended.
@@ -609,6 +615,29 @@ class ClassicGroup:
             self._complete_join_phase(out, now)
         else:
             self._join_phase_ends = now + members.rebalance_timeout
+            self._awaited_at = now + _AWAITED_SECONDS
+
+    def _report_awaited(self, out: list[Effect], now: float) -> None:
+        """Report the members that have not rejoined, though the join phase has lasted for long."""
+        self._awaited_at = inf
+        if self.state is not PREPARING:
+            return
+        awaited = [each for each in self.members if each.join_token is None and not each.is_new]
+        started, others = self._rebalance_started, len(self.members) - len(awaited)
+        for member in awaited[:_MOST_AWAITED]:
+            told = member.told_at - started
+            out.append(
+                RejoinAwaited(
+                    generation=self.generation,
+                    member=member.identity(),
+                    waited_ms=(now - started) * 1000,
+                    told_ms=told * 1000 if told >= 0 else None,
+                    heard_ago_ms=(now - member.last_seen) * 1000,
+                    rebalance_timeout_ms=self.members.rebalance_timeout * 1000,
+                    others=others,
+                    protocol=self.members.protocol,
+                )
+            )
 
     def _complete_if_all_joined(self, out: list[Effect], now: float) -> None:
         """End the join phase if all members have joined. The initial rebalance delay never ends early."""
@@ -629,7 +658,7 @@ class ClassicGroup:
         Empty if it has no members left.
         """
         members = self.members
-        self._join_phase_ends = inf
+        self._join_phase_ends = self._awaited_at = inf
         waited = now - self._rebalance_started
         for member in [each for each in members if each.join_token is None and each.instance_id is None]:
             members.remove(member.member_id)
@@ -980,7 +1009,9 @@ class ClassicGroup:
 
     def next_deadline(self) -> float:
         """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
-        return min(self._join_phase_ends, self._sync_phase_ends, self._check_at, self._appends.again_at)
+        return min(
+            self._join_phase_ends, self._sync_phase_ends, self._check_at, self._awaited_at, self._appends.again_at
+        )
 
     def tick(self, now: float) -> list[Effect]:
         """Let time pass: phases end, members expire."""
@@ -989,6 +1020,8 @@ class ClassicGroup:
             self._check_members(out, now)
         if now >= self._join_phase_ends:
             self._join_phase_timed_out(out, now)
+        if now >= self._awaited_at:
+            self._report_awaited(out, now)
         if now >= self._sync_phase_ends:
             self._sync_phase_timed_out(out, now)
         if now >= self._appends.again_at:
@@ -1258,7 +1291,7 @@ class ClassicGroup:
         if self.state is not DEAD:
             self._transition(DEAD, now)
         self._appends.clear()
-        self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
+        self._join_phase_ends = self._sync_phase_ends = self._check_at = self._awaited_at = inf
 
 
 def _has_to_revoke(member: ClassicGroupMember, protocol: str | None) -> bool:

@@ -110,6 +110,7 @@ from barnabas_explain.catalog import (
     GroupEvent,
     JoinRefused,
     RebalanceOver,
+    RegexRefused,
     SessionRefused,
     TargetAssigned,
     TopicChanged,
@@ -586,6 +587,11 @@ class GroupCoordinator:
         )
         self._may_not_join(request.group_id, refused)
 
+    def _report_regex(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, problem: str) -> None:
+        """Report a client whose regular expression is not valid."""
+        member = Member(request.member_id, caller.client_id, caller.host, request.instance_id)
+        self._may_not_join(request.group_id, RegexRefused(generation=0, member=member, problem=problem))
+
     def _may_not_join(self, group_id: str, event: GroupEvent) -> None:
         """Report that a client may not join: clients try again all the time, with ever new groups if they like."""
         now = self._hosted_groups.now()
@@ -790,6 +796,7 @@ class GroupCoordinator:
                     again(regex)
                 else:
                     message = f"SubscribedTopicRegex {invalid}"
+                    self._report_regex(request, caller, message)
                     refuse(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message))
 
             self._regexes.check(regex, (caller.principal, caller.host), checked)

@@ -1,7 +1,7 @@
 """The join phase: the initial rebalance delay, the rebalance timeout, and how the phase ends."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import JoinPhaseStuck
+from barnabas_explain.catalog import JoinPhaseStuck, RejoinAwaited
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -130,3 +130,32 @@ def test_if_no_member_has_joined_the_join_phase_starts_over() -> None:
     assert machine.event_types().count(JoinPhaseStuck) == 2
     machine.join("s", machine.group.members.static["s"], instance="s")
     assert machine.state is COMPLETING
+
+
+def test_members_that_a_join_phase_waits_for_are_reported_once() -> None:
+    machine = Machine()
+    first, second = machine.stable("a", "b")
+    machine.enter("c")
+    for _ in range(8):
+        machine.after(1.5)
+        machine.heartbeat(first)
+        machine.heartbeat(second)
+    awaited = [event for event in machine.events if isinstance(event, RejoinAwaited)]
+    assert [event.member.member_id for event in awaited] == [first, second]
+    assert [(event.waited_ms, event.told_ms, event.others) for event in awaited] == [(10_000, 1_500, 1)] * 2
+    assert all(event.rebalance_timeout_ms > 10_000 and event.protocol == "range" for event in awaited)
+
+
+def test_a_join_phase_that_is_over_soon_is_not_reported() -> None:
+    machine = Machine()
+    members = machine.stable("a", "b")
+    machine.enter("c")
+    for _ in range(6):
+        machine.after(1.5)
+        for member in members:
+            machine.heartbeat(member)
+    for member in members:
+        machine.join(member, member)
+    assert machine.state is COMPLETING
+    machine.after(1.5)
+    assert RejoinAwaited not in machine.event_types()

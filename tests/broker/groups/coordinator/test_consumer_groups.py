@@ -10,7 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import Caller, Persist
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EpochBumped, JoinRefused, MemberLeft, TopicChanged, TopicDeleted
+from barnabas_explain.catalog import EpochBumped, JoinRefused, MemberLeft, RegexRefused, TopicChanged, TopicDeleted
 from barnabas_explain.members import Position
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
@@ -365,6 +365,8 @@ async def test_a_regex_that_is_invalid_is_refused_and_changes_nothing() -> None:
     assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert refused.error_message == ("SubscribedTopicRegex `(` is not a valid regular expression: missing closing ).")
     assert service.groups.groups == {} and service.log.records() == []
+    (reported,) = service.events_of(RegexRefused)
+    assert (reported.problem, reported.member.client_id) == (refused.error_message, "client")
     await join(service, "a")
     before = len(service.log.records())
     refused = await beat(service, "a", 2, subscribed_topic_regex="a" * 11_000)
