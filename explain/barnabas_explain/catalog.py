@@ -16,7 +16,7 @@ from shlex import quote
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
 from barnabas_explain import words
-from barnabas_explain.lags import NEARLY_ALL
+from barnabas_explain.lags import MOST_OF, NEARLY_ALL
 from barnabas_explain.members import (
     BeyondEnd,
     ByTopic,
@@ -172,6 +172,8 @@ FIELDS: Final = {
     "committed_in": "the number of partitions with committed offsets",
     "idle": "those of the members that have no partition",
     "owned": "the number of partitions that the members have",
+    "written_there": "if one partition has nearly all of the lag, and its committed offset moves: about so many of the"
+    " `written` records came there; absent if that is not known",
     "broker": "the node id of the broker that the members do not reach",
     "address": "HOST:PORT that it advertises to them",
     "behind": "the member that has nearly all of the lag, or the owner of the partition that has, or the members with"
@@ -3364,6 +3366,11 @@ HOT_PARTITION: Final = (
     "Either most records have keys of this partition: spread them over more keys. Or its member does not get on there:"
     " look at its log, and whether the offset moves."
 )
+#: The same, if most records are written to that partition.
+SPREAD_KEYS: Final = (
+    "Spread the records over more partitions: most of them probably have the same key, or a few keys. Or make the work"
+    " for each record shorter. More members do not help: a partition has one."
+)
 #: What happens when a topic gets more partitions.
 KEYS_MOVE: Final = "Keys may get other partitions then, so that their new records are not in order with those before."
 
@@ -3386,6 +3393,9 @@ class LagGrows(GroupEvent):
     owned: int | None = None
     #: The member, or the owner of the partition, that has nearly all of the lag.
     behind: tuple[MemberLag, ...] | None = None
+    written_there: int | None = None
+    #: The lag later, if :attr:`behind` is of then.
+    lag_now: int | None = _not_recorded()
 
     def flaw(self) -> str | None:
         return None if self.took_ms > 0 and self.consumed > 0 else "consumed"
@@ -3453,8 +3463,7 @@ class LagGrows(GroupEvent):
         where = words.partitions(by_topic(each[:2] for each in positions))
         stood = [each.stood_ms for each in members if each.stood_ms is not None]
         if stood:
-            most = "Nearly all of it" if lag >= self.lag * NEARLY_ALL else "Most of it"
-            text = f"{most}, {words.count(lag, 'record')}, waits for {name}: the committed"
+            text = f"{self._most(lag)} for {name}: the committed"
             text += f" {'offset' if one else 'offsets'} of {where} {'has' if one else 'have'} not moved for"
             text += f" {words.ms(min(stood))}, while the rest of the group gets on."
             if len(members) > 1:
@@ -3470,17 +3479,23 @@ class LagGrows(GroupEvent):
             )
         behind = members[0]
         if one:
-            return Told(
-                f"Nearly all of it, {words.count(behind.lag, 'record')}, is in {where}, which {name} owns.",
-                f"{HOT_PARTITION} More members do not help: a partition has one.",
-            )
+            text = f"{self._most(behind.lag)} in {where}, which {name} owns"
+            if (self.written_there or 0) >= self.written * MOST_OF:
+                text += f": about {self.written_there:,} of the {words.count(self.written, 'record')} that were written"
+                return Told(f"{text} meanwhile came there, and its committed offset moves.", SPREAD_KEYS)
+            return Told(f"{text}.", f"{HOT_PARTITION} More members do not help: a partition has one.")
         return Told(
-            f"Nearly all of it, {words.count(behind.lag, 'record')}, is in the partitions of {name} ({where}), while"
-            " the other members keep up.",
+            f"{self._most(behind.lag)} in the partitions of {name} ({where}), while the other members keep up.",
             f"Look why {name} does less than the others: its log, its machine, its records; whether it"
             " pauses partitions, and whether a quota limits it (barnabas quotas list). More members do not make it"
             " faster.",
         )
+
+    def _most(self, lag: int) -> str:
+        """The beginning of a sentence about the part of the lag that waits in one place."""
+        if self.lag_now is not None:
+            return f"Now {lag:,} of the {words.count(self.lag_now, 'record')} wait{'s' if lag == 1 else ''}"
+        return f"{'Nearly all' if lag >= self.lag * NEARLY_ALL else 'Most'} of it, {words.count(lag, 'record')}, waits"
 
     @property
     def _times(self) -> str:

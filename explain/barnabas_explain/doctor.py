@@ -19,6 +19,7 @@ from barnabas_explain.catalog import (
     KEYS_MOVE,
     OTHERS_WAIT,
     READS_ITSELF,
+    SPREAD_KEYS,
     WHY_DELETED,
     AbortedRecordsRead,
     BrokerNotReached,
@@ -393,6 +394,8 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         The diagnoses, worst first.
     """
     past = list(events)
+    if names := found.colliding(past):
+        past = [found.distinct(event, names) for event in past]
     # What was deleted cannot be read.
     there = {place: end - start for place, (offset, start, end) in present.outside.items() if offset < start}
     present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
@@ -898,8 +901,17 @@ def _most_of_lag(present: Present, events: Sequence[GroupEvent], now_ms: int) ->
     of_all = f"{most.lag:,} of the {lags.total:,} records that {present.group} has not consumed"
     if most.is_hot:
         topic, number = most.partitions[0]
-        text = f"{topic}-{number} has {of_all}, and the topic has {present.topics.get(topic, 0)} partitions;"
-        text += f" {'no member' if most.member is None else most.member.name} owns it."
+        text, name = f"{topic}-{number} has {of_all}", _named(present, most.member).name
+        ends = {place: at + present.lags.get(place, 0) for place, at in present.committed.items() if place[0] == topic}
+        end, written = ends.get((topic, number), 0), sum(ends.values())
+        if len(ends) == present.topics.get(topic) and end >= written * MOST_OF:
+            text += (
+                f": {end:,} of the {written:,} records that were ever written to {topic} came there. {name} owns it,"
+            )
+            text += f" and its committed offset is {present.committed[topic, number]:,}."
+            remedy = f"{SPREAD_KEYS} If the committed offset does not move: look where the program of {name} stands."
+            return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=remedy)]
+        text += f", and the topic has {present.topics.get(topic, 0)} partitions; {name} owns it."
         return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=HOT_PARTITION)]
     back = (each for each in reversed(events) if isinstance(each, MemberRewound) and now_ms - each.time <= _REPLAYS_MS)
     if most.member is not None and any(each.member.common_name == most.member.common_name for each in back):
@@ -1040,12 +1052,11 @@ def _of_members(
     present: Present, events: list[GroupEvent], now_ms: int, since_ms: int, storms: Sequence[Diagnosis]
 ) -> list[Diagnosis]:
     """Findings about members, and the storms, with those of these that are their causes."""
-    told = _told_apart(events)
-    findings = found.find(told)
+    findings = found.find(events)
     cases: dict[tuple[str, str], list[tuple[MemberEvent, Finding]]] = {}
     waiting: dict[str | None, MemberDisconnected] = {}
     closed_at: dict[str | None, int] = {}
-    for event in told:
+    for event in events:
         if isinstance(event, GroupLoaded):
             waiting.clear()  # The broker that closed the connections is gone.
         if isinstance(event, MemberDisconnected) and event.gone_ago_ms is None:
@@ -1061,7 +1072,7 @@ def _of_members(
         if not isinstance(event, MemberEvent) or event.time < since_ms:
             continue
         finding = findings.of_departures.get(id(event))
-        if finding is not None and not (finding.kind in _UNTIL_BACK and _is_back(event, told, present)):
+        if finding is not None and not (finding.kind in _UNTIL_BACK and _is_back(event, events, present)):
             name = findings.first(finding.member) if finding.kind == found.SLOW_POLL else finding.member.common_name
             cases.setdefault((finding.kind, name or ""), []).append((event, finding))
         elif isinstance(event, MemberJoined):
@@ -1069,7 +1080,7 @@ def _of_members(
     # A static member that is away between two runs has done its work.
     runs = {each.member[1:] for each in findings.of_departures.values() if each.kind in found.OF_RUNS}
     waiting = {member_id: event for member_id, event in waiting.items() if event.member[1:] not in runs}
-    for event in told:
+    for event in events:
         if isinstance(event, MemberAway) and findings.about(event) is not None:
             waiting.pop(event.member.member_id, None)  # That finding says why.
     diagnoses = []
@@ -1085,7 +1096,7 @@ def _of_members(
         often = () if cases_of_kind == 1 else (f"This happened {words.times(cases_of_kind)}, this was the worst time.",)
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
-    away = {event.member.member_id for event in told if isinstance(event, MemberAway)}
+    away = {event.member.member_id for event in events if isinstance(event, MemberAway)}
     return _together(_with_storms(diagnoses, storms)) + _of_silence(present, waiting, away, now_ms)
 
 
@@ -1117,16 +1128,10 @@ def _together(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     return together
 
 
-def _told_apart(events: Sequence[GroupEvent]) -> Sequence[GroupEvent]:
-    """Events whose members have names of their own."""
-    names = found.colliding(events)
-    return [found.distinct(event, names) for event in events] if names else events
-
-
 def _of_late_members(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
     """Members that rejoin late, so that their group waits."""
     diagnoses = []
-    for late in late_members(event for event in _told_apart(events) if event.time >= since_ms):
+    for late in late_members(event for event in events if event.time >= since_ms):
         if len(late.waits) >= _MANY_WAITS or max(late.waits) >= _LONG_WAIT_MS:
             since = "" if len(late.waits) == 1 else f" since {words.clock(late.since)}"
             text = f"{late.text}{since}."
@@ -1142,7 +1147,7 @@ def _under_way(present: Present, events: Sequence[GroupEvent], now_ms: int) -> l
         return []
     what, remedy = _UNDER_WAY[present.state]
     severity, evidence = SICK, tuple[str, ...]()
-    awaited = awaited_now(_told_apart(events))
+    awaited = awaited_now(events)
     if awaited and present.state == "PreparingRebalance":
         first, *others = awaited
         what = f"it waits for {first.name}, which {first.state}"
@@ -1334,7 +1339,7 @@ def _of_lag(
     if not now.throttled and any(each.severity >= SICK for each in others):
         then = f"Then: {remedy}" if now.behind else "Then look whether the lag still grows."
         remedy = f"Mend first what else is wrong with the group, which takes time from its members. {then}"
-    evidence = (f"The lag is {lag:,} now.",)
+    evidence = () if now.lag_now is not None else (f"The lag is {lag:,} now.",)
     sure = PROBABLE if event.throttled else CERTAIN
     return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time, event=event)]
 
@@ -1361,7 +1366,8 @@ def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
     elif event.behind and all(each.stood_ms for each in event.behind):
         behind = _still_behind(present, event, now_ms, lags)
     members = len(present.readers)
-    return event.changed(members=members, idle=members - lags.working, owned=lags.owned, behind=behind)
+    spread = {"members": members, "idle": members - lags.working, "owned": lags.owned, "behind": behind}
+    return event.changed(**spread, lag_now=lags.total if behind else None)
 
 
 def _still_behind(present: Present, event: LagGrows, now_ms: int, lags: Lags) -> tuple[MemberLag, ...] | None:
@@ -1562,7 +1568,7 @@ def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: i
     here = {reader.member.member_id for reader in present.readers}
     newest = {
         (event.member, event.owner): event
-        for event in completed(_told_apart(events))
+        for event in completed(events)
         if isinstance(event, CommitsWentBack)
         and event.owner is not None
         and event.time >= since_ms

@@ -375,10 +375,11 @@ def _hint(names: set[tuple[str | None, str | None]]) -> list[str]:
     ids = sorted({client_id for client_id, _ in names if client_id})
     if not ids:
         return []
-    default = ", which its library has chosen" if all(map(is_default, ids)) else ""
+    default, one = all(map(is_default, ids)), len(ids) == 1
+    chosen = f", which {'its library has' if one else 'their libraries have'} chosen" if default else ""
     return [
-        f"Several members have the client id {words.listed(ids)}{default}, so that the end of the member id stands"
-        " after it: set client.id to tell them apart."
+        f"Several members have the client {'id' if one else 'ids'} {words.listed(ids)}{chosen}, so that the end of the"
+        f" member id stands after {'it' if one else 'each'}: set client.id to tell them apart."
     ]
 
 

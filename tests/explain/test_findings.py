@@ -445,6 +445,11 @@ def test_members_with_the_same_name_get_the_end_of_their_ids_and_a_hint() -> Non
     assert all(any(each is event for event in events) for each in explanations[1].events), (
         "they are those that were given"
     )
+    others = [event(MemberJoined, 2, number, "kafka-python-3.0.12") for number in (4, 5)]
+    assert explain(read([*others, *records]))[-1].details[-1] == (
+        "Several members have the client ids kafka-python-3.0.12 and rdkafka, which their libraries have chosen, so"
+        " that the end of the member id stands after each: set client.id to tell them apart."
+    )
 
 
 def test_librdkafka_sends_no_heartbeats_in_the_consumer_protocol_while_it_is_not_polled() -> None:

@@ -1012,7 +1012,7 @@ def test_a_lag_that_grows_only_where_offsets_of_several_members_stand_needs_no_m
     assert (found.kind, found.remedy) == ("lag_grows", said.remedy)
     rest = replace(APART, lags={**APART.lags, ("t", 3): 12})
     (found,) = told(rest, {**grows, "lag": 55})
-    assert " Most of it, 42 records, waits for c1 (h) and c2 (h)" in found.text
+    assert " Now 42 of the 55 records wait for c1 (h) and c2 (h)" in found.text
     moved = replace(APART, committed={**APART.committed, ("t", 0): 6})
     (found,) = told(moved, grows)
     assert "Start more members" in str(found.remedy)

@@ -525,6 +525,26 @@ async def two_members(logs: Logs) -> tuple[Patient, Patient]:
     return first, second
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_lag_that_grows_says_what_is_written_to_the_partition_that_has_it(hangs: bool) -> None:
+    """The second member gets on more slowly than is written, or hangs at last."""
+    logs = Logs(0)
+    first, second = await two_members(logs)
+    for look in range(500):
+        logs.end_offset += 10
+        logs.written.append((round(first.service.wall), logs.end_offset - 10))
+        await first.commits(logs.end_offset - 1)
+        await second.commits(20 if hangs and look > 20 else 1 + look, 1)
+        second.heartbeat()
+        await first.goes_on(logs.end_offset)
+    grows = first.service.events_of(LagGrows)[-1]
+    assert [each.positions[0][:2] for each in grows.behind or ()] == [("t", 1)]
+    if hangs:
+        assert grows.written_there is None
+    else:
+        assert grows.written_there == pytest.approx(10 * grows.took_ms / 1000, rel=0.05)
+
+
 async def test_a_lag_that_grows_says_which_member_has_it_and_since_when_that_stands_still() -> None:
     """The second one hangs after its first commits; its library fetches ahead."""
     logs = Logs(0)

@@ -207,6 +207,7 @@ class StuckCheck:
                 lags = yield from self._count_lags(waiting, owners, logs)
                 stood = min(growth.seconds / 2, self._patience)
                 spread, throttled = self._spread(hosted, lags, waiting, stood, now), self._throttled(owners, now)
+                spread = {**spread, "written_there": self._written_there(name, waiting, lags, growth, logs, stood, now)}
                 event = _lag_grows(generation, growth, len(known), committed_in, throttled, spread)
                 is_read = lags.most() is None and not throttled and self._is_read(name, waiting, lags, stood, now)
                 if self._hosted_groups.by_id.get(name) is hosted and not is_read:
@@ -337,7 +338,30 @@ class StuckCheck:
             for place, each in ((place, standing.get(place)) for place in places)
         ]
         positions = tuple(Position(*place, waiting[place]) for place in places)
-        return {**spread, "behind": (MemberLag(most.member, most.lag, positions, min(stood) * 1000 or None),)}
+        stood_ms = min(stood) * 1000 if min(stood) >= stood_for else None
+        return {**spread, "behind": (MemberLag(most.member, most.lag, positions, stood_ms),)}
+
+    def _written_there(
+        self,
+        name: str,
+        waiting: Mapping[Partition, int],
+        lags: Lags,
+        growth: Growth,
+        logs: ReadLogs,
+        stood_for: float,
+        now: float,
+    ) -> int | None:
+        """The records that came, while the lag of a group grew, to the partition that has nearly all of it, if its
+        committed offset moves; None if there is no such partition, or if that is not known."""
+        most = lags.most()
+        if most is None or not most.is_hot:
+            return None
+        (place,) = most.partitions
+        standing, readable = self._standing.of(name).get(place), logs.readable(*place)
+        if standing is not None and standing.offset == waiting.get(place) and now - standing.since >= stood_for:
+            return None
+        first = logs.since(*place, self._hosted_groups.wall_ms() - round(growth.seconds * 1000))
+        return None if first is None or readable is None else min(max(readable[1] - first, 0), growth.written)
 
     def _behind_alone(self, hosted: HostedGroup, lags: Lags, now: float) -> Member | None:
         """The member that has nearly all of the lag, while others have committed lately; None if there is none."""
