@@ -20,6 +20,7 @@ from barnabas_broker.config.keys import FETCH_MAX_BYTES
 from barnabas_broker.groups.stuck import Watch, WatchedFetch
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.leader_hints import LeaderHint, leader_hint
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.quotas.clients import milliseconds
@@ -38,6 +39,8 @@ from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
+    FetchLeaderIdAndEpoch,
+    FetchNodeEndpoint,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -47,6 +50,8 @@ from barnabas_protocol.uuids import uuid_text
 from barnabas_protocol.wire import Encoded
 
 _BY_ID: Final = 13
+#: The first version in which errors name the leader (KIP-951).
+_FIRST_WITH_LEADERS: Final = 16
 _READ_COMMITTED: Final = 1
 _NONE: Final[frozenset[str]] = frozenset()
 #: A Fetch waits for long from so many milliseconds on.
@@ -102,6 +107,7 @@ class _Reading:
         "_fetch",
         "_follower",
         "_in_memory",
+        "_leaders",
         "_limited",
         "_min_bytes",
         "_most",
@@ -122,6 +128,8 @@ class _Reading:
         self._fetch = fetch
         self._by_id = context.version >= _BY_ID
         self._replicas: list[Replica] = []
+        #: The leaders that errors name, by node id.
+        self._leaders: dict[int, LeaderHint] = {}
         self._topics: list[FetchableTopicResponse] = []
         self.watched: WatchedFetch | None = None
         self._size = 0
@@ -207,7 +215,7 @@ class _Reading:
             replica = self._context.services.replicas.find(name, wanted.partition)
             replica.check_epoch(wanted.leader_epoch)
         except KafkaError as error:
-            return _nothing(wanted.partition, error.code)
+            return self._not_here(target, wanted.partition, error.code)
         self._replicas.append(replica)
         watch = self._watch((name, wanted.partition), wanted.fetch_offset, replica)
         log = replica.log
@@ -273,6 +281,16 @@ class _Reading:
                     context.services.groups.fetches.out_of_range(context.client, place, wanted.fetch_offset, offsets)
             return nothing
         return answer
+
+    def _not_here(self, target: TopicKey, partition: int, code: ErrorCode) -> PartitionData:
+        """An error of a partition, with its leader if that is another broker."""
+        nothing = _nothing(partition, code)
+        topic = target.topic_id if self._by_id else target.topic
+        hint = leader_hint(self._context, code, topic, partition)
+        if hint is not None and self._context.version >= _FIRST_WITH_LEADERS:
+            nothing.current_leader = FetchLeaderIdAndEpoch(leader_id=hint.node_id, leader_epoch=hint.epoch)
+            self._leaders[hint.node_id] = hint
+        return nothing
 
     def _watch(self, place: Partition, offset: int, replica: Replica) -> Watch | None:
         """The counts of a partition, if it is watched; this Fetch counts once."""
@@ -392,6 +410,11 @@ class _Reading:
                     responses=[],
                 )
         response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=self._topics)
+        if self._leaders:
+            response.node_endpoints = [
+                FetchNodeEndpoint(node_id=node, host=hint.host, port=hint.port, rack=hint.rack)
+                for node, hint in self._leaders.items()
+            ]
         self._fetch.trim(response)
         return response
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.leader_hints import leader_hint
 from barnabas_broker.handlers.markers import from_coordinator
 from barnabas_broker.handlers.stepwise import Handled, respond
 from barnabas_broker.handlers.topic_names import topic_name
@@ -37,6 +38,8 @@ from barnabas_protocol.hot.produce import ProduceHead, ProduceTopic, decode_prod
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS
 from barnabas_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -51,6 +54,8 @@ from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS, Buffer
 #: The first version with record batches of magic 2, the only format that is stored.
 _FIRST_SERVED: Final = 3
 _FIRST_WITH_ZSTD: Final = 7
+#: The first version in which errors name the leader (KIP-951).
+_FIRST_WITH_LEADERS: Final = 10
 #: The first version whose clients know TRANSACTION_ABORTABLE (KIP-890), and the first that adds partitions to
 #: transactions.
 _FIRST_WITH_ABORTABLE: Final = 11
@@ -207,7 +212,7 @@ def _append_all(
         CloseConnection: an error of a request with acks=0.
     """
     delayed: DelayedOperation[ProduceResponse] = DelayedOperation()
-    response = ProduceResponse(responses=[])
+    response = ProduceResponse(responses=[], node_endpoints=[])
     checks: list[_Check] = []
     began = False
     for topic, partitions in request.topics:
@@ -227,7 +232,7 @@ def _append_all(
             answer = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=-1)
             result.partition_responses.append(answer)
             allowed = verified.get((topic, index)) if verified else None
-            _append(context, answer, topic, records, request.head.acks, why, delayed, checks, allowed)
+            _append(context, response, answer, topic, records, request.head.acks, why, delayed, checks, allowed)
     if checks:
         # Like all that takes long, it holds up the connection's other requests until it is appended.
         checking = context.services.slicer.start(_check_and_append(checks), context.peer)
@@ -464,6 +469,7 @@ def _refuse(answer: PartitionProduceResponse, error: KafkaError, log_start_offse
 
 def _append(
     context: RequestContext,
+    response: ProduceResponse,
     answer: PartitionProduceResponse,
     topic: str | bytes,
     records: Buffer | None,
@@ -477,6 +483,7 @@ def _append(
 
     Args:
         context: the request.
+        response: to it.
         answer: of the partition.
         topic: its name or id.
         records: the batch.
@@ -513,7 +520,7 @@ def _append(
                 if error is not None:
                     _refuse(answer, error, log_start_offset)
                 else:
-                    _append(context, answer, topic, records, acks, None, delayed, None, allowed)
+                    _append(context, response, answer, topic, records, acks, None, delayed, None, allowed)
 
             checks.append((replica.log, records, append))
             return
@@ -533,12 +540,13 @@ def _append(
         if error.retriable and error.code is not ErrorCode.CORRUPT_MESSAGE:
             services.refused_batches.add(topic, answer.index, records)
         _refuse(answer, error, log_start_offset)
+        _name_leader(context, response, topic, answer)
         return
     answer.base_offset = info.first_offset
     answer.log_append_time_ms, answer.log_start_offset = info.log_append_time, info.log_start_offset
     conditions = replica.unacknowledged(info.last_offset, acks_all=acks == -1)
     if conditions:
-        delayed.add(conditions, partial(_acknowledge, answer))
+        delayed.add(conditions, partial(_acknowledge, context, response, topic, answer))
 
 
 def _may_append_events(context: RequestContext, topic: str) -> bool:
@@ -547,10 +555,31 @@ def _may_append_events(context: RequestContext, topic: str) -> bool:
     return topic == EVENTS_TOPIC and from_coordinator(context) and context.allows_on_cluster(acls.CLUSTER_ACTION)
 
 
-def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+def _acknowledge(
+    context: RequestContext,
+    response: ProduceResponse,
+    topic: str | bytes,
+    answer: PartitionProduceResponse,
+    error: KafkaError | None,
+) -> None:
     """Write the outcome of waiting for durability into a partition's answer."""
     if error is not None:
         answer.error_code, answer.error_message, answer.base_offset = error.code, error.message or None, -1
+        _name_leader(context, response, topic, answer)
+
+
+def _name_leader(
+    context: RequestContext, response: ProduceResponse, topic: str | bytes, answer: PartitionProduceResponse
+) -> None:
+    """Say in a partition's error which broker leads it, if that is known."""
+    hint = leader_hint(context, answer.error_code, topic, answer.index)
+    if hint is None or context.version < _FIRST_WITH_LEADERS:
+        return
+    answer.current_leader = LeaderIdAndEpoch(leader_id=hint.node_id, leader_epoch=hint.epoch)
+    if all(each.node_id != hint.node_id for each in response.node_endpoints):
+        response.node_endpoints.append(
+            NodeEndpoint(node_id=hint.node_id, host=hint.host, port=hint.port, rack=hint.rack)
+        )
 
 
 ROUTES: Final = (
