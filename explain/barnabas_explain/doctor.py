@@ -36,6 +36,7 @@ from barnabas_explain.catalog import (
     GroupEmpty,
     GroupEvent,
     GroupLoaded,
+    JoinPhaseOver,
     LagGrows,
     MemberAway,
     MemberDisconnected,
@@ -133,6 +134,8 @@ SINCE_MS: Final = 3_600_000
 _UNTIL_BACK: Final = (found.SILENT, *found.MAY_NOT_JOIN)
 #: The kind of the diagnosis of a group without members.
 NO_MEMBERS: Final = "no_members"
+#: The kind of the diagnosis of partitions that a topic has got, and that are assigned to no member.
+UNASSIGNED: Final = "unassigned"
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
@@ -188,6 +191,7 @@ _LONG_WAIT_MS: Final = 30_000
 OF_NOW: Final = (
     NO_MEMBERS,
     "left_out",
+    UNASSIGNED,
     "committed_in_turn",
     "no_topic",
     "no_subscription",
@@ -244,8 +248,10 @@ _UNDER_WAY: Final[Mapping[str, tuple[str, str]]] = {
 _STAYS_AWAY_MS: Final = 60_000
 #: The default session timeout of clients.
 _USUAL_SESSION_MS: Final = 45_000
-#: A client knows that a topic was deleted within metadata.max.age.ms, 5 minutes by default.
+#: A client knows that a topic was deleted, or has grown, within metadata.max.age.ms, 5 minutes by default.
 _FOLLOWS_MS: Final = 310_000
+#: If its leader knows that a topic has grown, a group has assigned the new partitions after so many milliseconds.
+_ASSIGNED_MS: Final = 15_000
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -351,7 +357,8 @@ class Present:
         lags: the records after the committed offset of each partition that has one.
         committed: the committed offset of each partition that has one, as far as it is known here.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
-        left_out: the records of each other partition of the topics of which a group without members has committed some.
+        left_out: the records of each partition without a committed offset and an owner, of the topics that members
+            subscribe to, or of which a group without members has committed some.
         empty: topics that have no record.
         alike: for topics that have no record, or do not exist, another one of nearly the same name that has records.
         assignor: the name of its assignor; "" if that is not known.
@@ -666,8 +673,12 @@ def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     for text, remedy in present.waits[:_MOST]:
         diagnoses.append(Diagnosis(group, "open_transaction", SICK, text, PROBABLE, remedy=remedy))
     if not readers:
-        if behind and present.state == "Empty" and present.had_members:
-            diagnoses.append(_without_members(group, behind, events, now_ms))
+        added = {
+            (each.topic, number) for each in _growths(events) for number in range(each.before or 0, each.partitions)
+        }
+        unread = any(records and place in added for place, records in present.left_out.items())
+        if (behind or unread) and present.state == "Empty" and present.had_members:
+            diagnoses.append(_without_members(present, behind, events, now_ms))
         return diagnoses + left_out(present, events)
     if present.state not in ("Stable", "Assigning", "Reconciling"):
         return diagnoses
@@ -696,6 +707,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             remedy += " to come there."
         diagnoses.append(Diagnosis(group, "empty_topic", severity, text, sure, remedy=remedy))
     diagnoses += without_topics(present, events)
+    diagnoses += _unassigned(present, events, now_ms)
     diagnoses += _subscriptions(present)
     diagnoses += _most_of_lag(present, events, now_ms)
     idle = [reader for reader in readers if not reader.partitions]
@@ -736,6 +748,64 @@ def _without_topic(
         remedy = "Remove it from the subscription; or create it again, if it was deleted by mistake."
         diagnoses.append(Diagnosis(present.group, "no_topic", BROKEN, text, CERTAIN, remedy=remedy))
     return diagnoses
+
+
+def _growths(events: Iterable[GroupEvent]) -> list[TopicChanged]:
+    """The topics that have got more partitions, each with the number before."""
+    return [each for each in events if isinstance(each, TopicChanged) and each.before]
+
+
+def _unassigned(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Partitions that a topic has got, and that the leader of a classic group has not assigned."""
+    owned = {place for reader in present.readers for place in reader.partitions}
+    subscribed = {topic for reader in present.readers for topic in reader.topics}
+    if present.has_epochs or present.state != "Stable":
+        return []
+    found: dict[str, tuple[TopicChanged, list[Partition]]] = {}
+    for event in _growths(events):
+        added = ((event.topic, number) for number in range(event.before or 0, event.partitions))
+        places = [place for place in added if place not in owned and place not in present.committed]
+        if places and event.topic in subscribed and event.partitions <= present.topics.get(event.topic, 0):
+            first, earlier = found.get(event.topic, (event, []))
+            found[event.topic] = first, sorted({*earlier, *places})
+    return [
+        _unassigned_in(present, event, places, events, now_ms)
+        for event, places in list(found.values())[:_MOST]
+        if now_ms - event.time >= _ASSIGNED_MS
+    ]
+
+
+def _unassigned_in(
+    present: Present, grown: TopicChanged, places: Sequence[Partition], events: Sequence[GroupEvent], now_ms: int
+) -> Diagnosis:
+    """The partitions of a topic that has grown, and that are assigned to no member."""
+    since, one = now_ms - grown.time, len(places) == 1
+    records = sum(present.left_out.get(place, 0) for place in places)
+    text = f"{words.partitions(by_topic(places))} {words.are(len(places))} assigned to no member since {grown.topic}"
+    text += f" grew from {grown.before} to {present.topics[grown.topic]} partitions, {ms(since)} ago"
+    text += f", and {words.count(records, 'record')} {'waits' if records == 1 else 'wait'} there" if records else ""
+    last = next((each for each in reversed(events) if isinstance(each, JoinPhaseOver)), None)
+    leader = None if last is None else last.leader
+    who = "the leader of the group"
+    if leader is not None:
+        joined = (each for each in events if isinstance(each, MemberJoined) and each.member == leader)
+        library = next((each.software for each in joined), "")
+        who += f", {leader.name}{f' ({library})' if library else ''},"
+    if since <= _FOLLOWS_MS:
+        text += f". {words.capital(who)} assigns partitions in the classic protocol, and has probably not noticed the"
+        text += " new ones yet: clients look for them every metadata.max.age.ms, 5 min by default."
+        remedy = f"Wait until the leader has noticed {'it' if one else 'them'}. A lower metadata.max.age.ms"
+        remedy += " (topic.metadata.refresh.interval.ms of librdkafka) makes that sooner; now, a restart of all members"
+        remedy += " does. Where a member begins there, its auto.offset.reset decides: latest skips what waits."
+        return Diagnosis(present.group, UNASSIGNED, ODD, text, PROBABLE, remedy=remedy)
+    rebalances = sum(isinstance(each, RebalanceOver) and each.time > grown.time for each in events)
+    again = f"{words.count(rebalances, 'rebalance')} {words.were(rebalances)} over since then"
+    text += f". {words.capital(again)}, and {who} has left {'it' if one else 'them'} out, for longer than clients keep"
+    text += f" their metadata by default{f' (assignor {present.assignor})' if present.assignor else ''}."
+    remedy = "If these are to be read: look whether its metadata.max.age.ms (topic.metadata.refresh.interval.ms of"
+    remedy += " librdkafka) is longer, and at its assignor; or restart all members. Nothing, if its assignor leaves"
+    remedy += " partitions out on purpose (`--ignore unassigned`)."
+    return Diagnosis(present.group, UNASSIGNED, ODD, text, CERTAIN, remedy=remedy)
 
 
 def _new_topics(event: GroupEvent) -> Collection[str]:
@@ -782,9 +852,17 @@ def _each_topic_alone(present: Present) -> list[Diagnosis]:
     return [Diagnosis(present.group, "topics_apart", ODD, text, CERTAIN, remedy=remedy)]
 
 
-def _without_members(group: str, behind: int, events: Sequence[GroupEvent], now_ms: int) -> Diagnosis:
+def _without_members(present: Present, behind: int, events: Sequence[GroupEvent], now_ms: int) -> Diagnosis:
     """A group whose last member is gone, and that has records to read: a client may read them without membership."""
+    group, others = present.group, {place: records for place, records in present.left_out.items() if records}
     text = f"{group} has no members, and {words.count(behind, 'record')} to read"
+    if others:
+        text += f", and {words.count(sum(others.values()), 'record')} in"
+        text += f" {words.count(len(others), 'partition')} without a committed offset"
+        text += (
+            f" ({words.partitions(by_topic(list(others)[:_MOST]))}{', ...' if len(others) > _MOST else ''}), of which"
+        )
+        text += " its auto.offset.reset decides"
     gone: Departure | None = None
     outsider: OffsetsAltered | None = None
     refused: CommitsRefused | None = None

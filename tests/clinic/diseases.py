@@ -9,7 +9,7 @@ from typing import Final
 
 from barnabas import NewTopic, TopicPartition
 from barnabas.explain import GroupStory
-from barnabas.sync import Admin
+from barnabas.sync import Admin, Producer
 from barnabas_explain.catalog import (
     GroupReconciled,
     MemberExpired,
@@ -507,6 +507,18 @@ def _grown(ward: Ward) -> None:
         admin.create_partitions({ward.topic: 4})
 
 
+def _grown_unnoticed(ward: Ward) -> None:
+    """A topic gets more partitions, and the clients look for these every 5 min, as they do by default."""
+    for name in ("sick", "healthy"):
+        ward.admit(name, metadata_ms=300_000)
+    ward.settle("sick", "healthy")
+    with Admin(bootstrap_servers=ward.bootstrap) as admin:
+        admin.create_partitions({ward.topic: 4})
+    with Producer(bootstrap_servers=ward.bootstrap) as producer:
+        for partition in (2, 3):
+            producer.send(ward.topic, b"record", partition=partition)
+
+
 def _grown_at_latest(ward: Ward) -> None:
     """Records are in a new partition before the member reads it."""
     ward.admit("sick", reset="latest")
@@ -958,6 +970,16 @@ DISEASES: Final = (
         says=("read_committed consumers wait for an open transaction", "(of-", "without a record for"),
         remedy=("start it again", "transaction.timeout.ms"),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still"),
+    ),
+    Disease(
+        "a topic grows, and the leader of the group does not notice it for minutes",
+        _grown_unnoticed,
+        alike=True,
+        says=("-2 to ", "-3 are assigned to no member since", "and 2 records wait there", "has probably not noticed"),
+        remedy=("Wait until the leader", "metadata.max.age.ms", "restart of all members"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still"),
+        # kafka-python asks for metadata more often than that.
+        without=(("kafka-clients (Java)", "classic"), ("kafka-python", "classic"), *_CONSUMER),
     ),
     Disease(
         "a topic grows (healthy)",

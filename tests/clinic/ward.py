@@ -127,6 +127,7 @@ class Ward:
         committed: bool = False,
         commit_ms: int = 1_000,
         session_ms: int | None = None,
+        metadata_ms: int = 1_000,
     ) -> None:
         """Start a member.
 
@@ -151,6 +152,7 @@ class Ward:
             lost: whether it gets an address of the broker that cannot be reached.
             session_ms: its session timeout; the ward's if it is None.
             commit_ms: its auto.commit.interval.ms. A commit counts as a heartbeat.
+            metadata_ms: its metadata.max.age.ms.
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
@@ -162,6 +164,7 @@ class Ward:
             "reset": reset,
             "assignor": assignor,
             "commit_ms": commit_ms,
+            "metadata_ms": metadata_ms,
         }
         if session_ms is not None:
             settings["session_ms"] = session_ms

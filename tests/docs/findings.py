@@ -94,6 +94,7 @@ MEANING: Final = {
     "topics_come_and_go": "topics that the pattern of members matches are created and deleted again and again",
     "two_services": "two services have one `group.id`",
     "two_spellings": "one `group.id` is spelt in two ways",
+    "unassigned": "partitions that a topic has got are assigned to no member, as the leader has not noticed them",
 }
 
 

@@ -583,6 +583,89 @@ ASSIGNED: dict[str, Any] = {"state": "Empty", "had_members": False, "lags": {("t
 GROWN = {("t", 2): 400, ("t", 3): 20}
 
 
+def grew(at: int, *more: EventRecord, before: int = 2, partitions: int = 4) -> list[EventRecord]:
+    """A topic of a group, whose leader is c1, grows."""
+    leader = {"member_id": "m1", "client_id": "c1", "host": "/h", "instance_id": None}
+    return [
+        event(MemberJoined, 1_000, client="c1", software="some 1.2"),
+        event(JoinPhaseOver, 2_000, leader=leader),
+        event(TopicChanged, at, topic="t", before=before, partitions=partitions),
+        *more,
+    ]
+
+
+HALVES = reader(1, partitions=(0,)), reader(2, partitions=(1,))
+WIDE = present(*HALVES, topics={"t": 4}, left_out=GROWN, committed={("t", 0): 5, ("t", 1): 9}, assignor="range")
+
+
+def test_partitions_that_the_leader_has_not_noticed_are_assigned_to_no_member() -> None:
+    (found,) = told(WIDE, *grew(NOW - 30_000))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("unassigned", "odd", "probable")
+    assert found.text == (
+        "t-2 to t-3 are assigned to no member since t grew from 2 to 4 partitions, 30 s ago, and 420 records wait"
+        " there. The leader of the group, c1 (h) (some 1.2), assigns partitions in the classic protocol, and has"
+        " probably not noticed the new ones yet: clients look for them every metadata.max.age.ms, 5 min by default."
+    )
+    assert (found.remedy or "").startswith("Wait until the leader has noticed them. A lower metadata.max.age.ms")
+    one = replace(WIDE, topics={"t": 3}, left_out={})
+    (alone,) = told(one, *grew(NOW - 30_000, partitions=3))
+    assert alone.text.startswith(
+        "t-2 is assigned to no member since t grew from 2 to 3 partitions, 30 s ago. The leader"
+    )
+
+
+def test_partitions_that_are_left_out_for_longer_are_so_perhaps_on_purpose() -> None:
+    over = event(RebalanceOver, NOW - 20_000, members=2)
+    group = replace(WIDE, topics={"t": 4})
+    (found,) = examine(group, read(grew(NOW - 30_000, over)), NOW + 400_000, 0)
+    assert (found.kind, found.sure) == ("unassigned", "certain")
+    assert found.text.endswith(
+        " 1 rebalance was over since then, and the leader of the group, c1 (h) (some 1.2), has left them out, for"
+        " longer than clients keep their metadata by default (assignor range)."
+    )
+    assert "`--ignore unassigned`" in (found.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("now", "records"),
+    [
+        (WIDE, grew(NOW - 10_000)),
+        (WIDE, []),
+        (WIDE, grew(NOW - 30_000, before=0)),
+        (replace(WIDE, has_epochs=True), grew(NOW - 30_000)),
+        (replace(WIDE, state="PreparingRebalance"), grew(NOW - 30_000)),
+        (replace(WIDE, committed={("t", each): 1 for each in range(4)}), grew(NOW - 30_000)),
+        (replace(WIDE, readers=(reader(1, partitions=(0, 1, 2, 3)),)), grew(NOW - 30_000)),
+        (replace(WIDE, readers=(reader(1, ("u",), ()), HALVES[1]), topics={"t": 2, "u": 2}), grew(NOW - 30_000)),
+    ],
+    ids=[
+        "a rebalance may follow",
+        "it has not grown",
+        "it is new",
+        "the broker assigns",
+        "a rebalance",
+        "they are read",
+        "they are assigned",
+        "it was created anew",
+    ],
+)
+def test_partitions_that_are_assigned_soon_are_no_finding(now: Present, records: list[EventRecord]) -> None:
+    assert [each for each in told(now, *records) if each.kind == "unassigned"] == []
+
+
+def test_records_without_a_committed_offset_are_counted_when_the_members_are_gone() -> None:
+    gone = present(state="Empty", lags={("t", 0): 1}, committed={("t", 0): 5, ("t", 1): 9}, left_out=GROWN)
+    (found,) = told(gone)
+    assert found.text == (
+        "g has no members, and 1 record to read, and 420 records in 2 partitions without a committed offset (t-2 to"
+        " t-3), of which its auto.offset.reset decides."
+    )
+    read_up = replace(gone, lags={})
+    assert told(read_up) == [], "it begins at latest, and they are older"
+    (found,) = told(read_up, *grew(NOW - 30_000))
+    assert "420 records in 2 partitions" in found.text
+
+
 def test_a_program_with_assign_whose_topic_has_grown() -> None:
     now = present(**ASSIGNED, committed={("t", 0): 5, ("t", 1): 9}, left_out=GROWN)
     (found,) = told(now)

@@ -168,10 +168,12 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
             del lags[place]
             yield
     others: dict[Partition, int] = {}
-    if not members and not group.protocol_type:
-        for topic in {topic for topic, _ in offsets}:
+    owned = {place for reader in members for place in reader.partitions}
+    # During a rebalance members own nothing.
+    if not members or group.state.value == "Stable":
+        for topic in topics if members else {topic for topic, _ in offsets}:
             for number in range(len(image.topics[topic].partitions) if topic in image.topics else 0):
-                log = None if (topic, number) in offsets else view.log(topic, number)
+                log = None if (topic, number) in offsets or (topic, number) in owned else view.log(topic, number)
                 if log is not None:
                     others[topic, number] = log.high_watermark - log.log_start_offset
                 if number % PIECE == 0:

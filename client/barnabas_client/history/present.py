@@ -192,7 +192,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         for row in view.rows
         if row.partition is not None and row.committed is not None and row.end is not None
     }
-    others = [tp for tp in partitions if tp not in rows] if not members else []
+    others = [tp for tp in partitions if tp not in rows or (rows[tp].committed is None and rows[tp].member is None)]
     wanted = dict.fromkeys([*committed, *others], OffsetSpec.EARLIEST)
     starts = await admin.list_offsets(wanted, raise_errors=False) if wanted else {}
     left_out = {

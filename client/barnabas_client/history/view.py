@@ -9,6 +9,7 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.waits import Waiting, idle_ms
+from barnabas_protocol.errors import ErrorCode
 
 
 class Row(NamedTuple):
@@ -93,13 +94,22 @@ async def look(admin: Admin, group: GroupDescription) -> GroupView:
     """
     committed = await admin.list_consumer_group_offsets(group.group_id, raise_errors=False)
     owners = {tp: member for member in group.members for tp in member.partitions}
-    partitions = sorted({*committed, *owners})
+    partitions = sorted({*committed, *owners, *await _subscribed(admin, group)})
     offsets = {tp: one.offset for tp, one in committed.items()}
     ends = await _listed(admin, partitions, OffsetSpec.LATEST)
     starts = await _listed(admin, [tp for tp in partitions if offsets.get(tp) is None], OffsetSpec.EARLIEST)
     rows = [Row(tp, offsets.get(tp), ends.get(tp), owners.get(tp), starts.get(tp)) for tp in partitions]
     rows.extend(Row(None, None, None, member) for member in group.members if not member.partitions)
     return GroupView(group, rows)
+
+
+async def _subscribed(admin: Admin, group: GroupDescription) -> list[TopicPartition]:
+    """The partitions of the topics that members subscribe to, also those that no member owns since a topic has grown.
+    During a rebalance they own none."""
+    topics = sorted({topic for member in group.members for topic in member.topics}) if group.state == "Stable" else []
+    described = await admin.describe_topics(topics, raise_errors=False) if topics else []
+    known = (one for one in described if one.error in (None, ErrorCode.NONE))
+    return [TopicPartition(one.name, number) for one in known for number in range(len(one.partitions))]
 
 
 async def waiting(admin: Admin, rows: Iterable[Row]) -> list[Waiting]:

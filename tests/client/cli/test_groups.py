@@ -108,6 +108,17 @@ async def test_groups_are_listed(cli: Cli) -> None:
     assert (every[1]["lag"], every[1]["uncommitted"]) == (1, 0)
 
 
+@pytest.mark.usefixtures("live")
+async def test_partitions_that_no_member_has_yet_are_described(cli: Cli) -> None:
+    await cli("topics", "alter", "t", "--partitions", "3")
+    (described,) = (await cli("groups", "describe", "live", "--json")).json
+    assert [(row["partition"], row["log_end_offset"], row["client_id"]) for row in described["offsets"]] == [
+        (0, 5, "worker"),
+        (1, 3, "worker"),
+        (2, 0, None),
+    ]
+
+
 @pytest.mark.usefixtures("empty")
 async def test_a_missing_group_is_reported_beside_the_others(cli: Cli) -> None:
     printed = await cli("groups", "describe", "none", "old", status=1)
