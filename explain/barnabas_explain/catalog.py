@@ -88,6 +88,7 @@ FIELDS: Final = {
     "codec": "the codec of the batch at `offset`, or at the committed offset, if it is compressed, and none of the last"
     " batches before has it",
     "codecs_before": "the codecs of these batches",
+    "codec_at": "topic, partition and first offset of the batch with the `codec`, if that is not the offset itself",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
@@ -608,6 +609,10 @@ class MemberLeft(Departure):
 
     removed_by: str | None = None
     changes: tuple[OffsetChange, ...] | None = None
+    #: Of the first batch after a committed offset of it, if it left while its connection was open.
+    codec: str | None = None
+    codecs_before: tuple[str, ...] | None = None
+    codec_at: tuple[Position, ...] | None = None
 
     def clause(self) -> Told:
         reason, remedy = self.client_reason or "", None
@@ -2735,6 +2740,34 @@ _MARGIN_BYTES: Final = 10_000
 _FEW: Final = 0.1
 
 
+def new_codec(codec: str, before: Sequence[str], at: Sequence[Position] | None) -> str:
+    """A clause about a batch with another codec than those before it, at an offset or soon after it, which a client
+    does not get past."""
+    known = " or ".join(
+        "not compressed" if each == "none" else f"compressed with {each}" for each in before[:MAX_NAMED]
+    )
+    where = "there" if not at else f"of {at[0].topic}-{at[0].partition} at offset {at[0].offset}, soon after that,"
+    text = f"the batch {where} is compressed with {codec}, and those before are {known}: its client probably lacks"
+    return f"{text} this codec"
+
+
+def install_codec(codec: str, software: str | None, member: Member) -> str:
+    """Advice about a codec that a client probably lacks."""
+    name, how = software or member.client_id or "", ""
+    if "rdkafka" in name:
+        how = ", or a build of librdkafka that has it"
+    elif codec in _PACKAGES:
+        library = next((each for each in ("kafka-python", "aiokafka") if each in name), None)
+        if library is not None:
+            how = f" (`pip install '{library}[{codec}]'`)"
+        elif software is None:
+            how = f" (of aiokafka with `pip install 'aiokafka[{codec}]'`, for instance)"
+    return (
+        f"Look in its log for an error about {codec}: install this codec for its client{how}, or set another"
+        " compression.type on the producers; what is written stays as it is."
+    )
+
+
 @fields
 class ReadAgain(MemberEvent):
     """An event of a member that may get the same records again and again."""
@@ -2750,6 +2783,7 @@ class ReadAgain(MemberEvent):
     max_bytes: int | None = None
     codec: str | None = None
     codecs_before: tuple[str, ...] | None = None
+    codec_at: tuple[Position, ...] | None = None
     #: The id in whose transactions it commits, and how they were aborted by their timeout.
     transactional_id: str | None = None
     aborts: int | None = None
@@ -2806,18 +2840,22 @@ class ReadAgain(MemberEvent):
         fails = "it probably fails at a record there each time, and reads it again (a poison record)"
         if self.codec is None:
             return Told(f"{text}: {fails}", skip)
-        extra = ""
-        if self.codec in _PACKAGES:
-            extra = f" (`pip install 'kafka-python[{self.codec}]'`, for instance)"
-        install = f"an error about {self.codec}: install this codec for its client{extra}, or set another"
-        install += " compression.type on the producers; what is written stays as it is."
         if not self.codecs_before:
             text += f": {fails}, or its client cannot decompress the batch ({self.codec})"
-            return Told(text, f"Look in its log for {install} Without such an error: {skip[:1].lower()}{skip[1:]}")
-        return Told(
-            f"{text}. {self._codec_changes()}: its client probably lacks this codec",
-            f"Look in its log for {install} It does not help to skip one record.",
-        )
+            install = install_codec(self.codec, self.library, self.member)
+            return Told(text, f"{install} Without such an error: {skip[:1].lower()}{skip[1:]}")
+        return self._lacks_codec(text)
+
+    @property
+    def library(self) -> str | None:
+        """The name and the version of its client library, if they are recorded."""
+        return None
+
+    def _lacks_codec(self, text: str) -> Told:
+        """The sentence about a member that does not get past a batch with a new codec, after what is seen of it."""
+        lacks = new_codec(self.codec or "", self.codecs_before or (), self.codec_at)
+        remedy = install_codec(self.codec or "", self.library, self.member)
+        return Told(f"{text}. {words.capital(lacks)}", f"{remedy} It does not help to skip one record.")
 
     def _cut_off(self, places: ByTopic) -> Told:
         """Why its connection ends after each response with the records of a partition, without a full stop."""
@@ -2851,13 +2889,6 @@ class ReadAgain(MemberEvent):
             " its client cannot read, a proxy. Do not skip records before that is known: the program does not get"
             " them.",
         )
-
-    def _codec_changes(self) -> str:
-        known = self.codecs_before or ()
-        before = " or ".join(
-            "not compressed" if each == "none" else f"compressed with {each}" for each in known[:MAX_NAMED]
-        )
-        return f"The batch there is compressed with {self.codec}, and those before are {before}"
 
 
 #: Why a member that reads on to the end may commit nothing, and what to do.
@@ -2904,7 +2935,7 @@ class OffsetsStuck(ReadAgain):
     @property
     def is_proven(self) -> bool:
         """Whether it does not get on; otherwise it may also work, and commit seldom."""
-        if self.aborts:
+        if self.aborts or self.codecs_before:
             return True
         if self.fetches == "again":
             return not self.may_wait
@@ -2985,6 +3016,8 @@ class OffsetsStuck(ReadAgain):
         if self.fetches == "again" and self.offset is not None:
             again = self._again(self.places)
             return Told(f"{text}. {again.text}", again.remedy)
+        if self.codecs_before:
+            return self._lacks_codec(f"{text}{self._fetched(them)}")
         if self.fetches == "none":
             return self._without_fetches(text, them)
         if self.fetches == UNTAKEN:
@@ -2993,13 +3026,26 @@ class OffsetsStuck(ReadAgain):
         if self.fetches == "beyond":
             return self._reads_on(text, them)
         if self.fetches == "unknown":
-            may = f". {self._codec_changes()}, which it may lack" if self.codecs_before else ""
             return Told(
                 f"{text}. Other members have its client id and address, so that its Fetches are not told apart: it"
-                f" commits seldom or never, or it does not get on{may}",
+                " commits seldom or never, or it does not get on",
                 "Look at its log, and whether it commits. With a client.id for each program, more can be said.",
             )
         return Told(f"{text}. It asks for {them}, and does not get past", "Look at its log, and at the record there.")
+
+    def _fetched(self, them: str) -> str:
+        """A sentence about the Fetches of a member that does not get past a batch, after a full stop."""
+        if self.fetches == "unknown":
+            return ". Other members have its client id and address, so that its Fetches are not told apart"
+        if self.fetches == "none":
+            if self._is_silent:
+                return f". Its heartbeats go on, and its last Fetch was {words.ms(self.fetched_ago_ms or 0)} ago"
+            return f". Its heartbeats go on, and it does not fetch {them}"
+        return f". It asks for {them}, and does not get past"
+
+    @property
+    def library(self) -> str | None:
+        return self.software
 
     def _stands(self) -> str:
         if len(self.positions) == 1:
@@ -3210,6 +3256,10 @@ class NothingCommitted(ReadAgain):
     def fetches_ahead(self) -> bool:
         """Whether its library fetches records that its program has not asked for yet."""
         return FETCHES_AHEAD in (self.software or "")
+
+    @property
+    def library(self) -> str | None:
+        return self.software
 
     def _committed_elsewhere(self) -> str:
         """The partitions that it has committed, after its name, if the group has committed offsets."""

@@ -66,6 +66,7 @@ from barnabas_explain.catalog import (
     TargetAssigned,
     TopicChanged,
     TopicDeleted,
+    poll_interval,
 )
 from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
@@ -252,6 +253,8 @@ _USUAL_SESSION_MS: Final = 45_000
 _FOLLOWS_MS: Final = 310_000
 #: If its leader knows that a topic has grown, a group has assigned the new partitions after so many milliseconds.
 _ASSIGNED_MS: Final = 15_000
+#: An offset that stands still for so many milliseconds is reported, however long max.poll.interval.ms is.
+_LONGEST_BATCH_MS: Final = 1_800_000
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -621,10 +624,29 @@ def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int, patie
         now_ms: the time, in ms since 1970.
         patience_ms: ``group.stuck.offset.ms`` of its broker.
     """
-    here = {reader.member.member_id for reader in present.readers}
-    joins = (each.time for each in events if isinstance(each, MemberJoined) and each.member.member_id in here)
-    since = now_ms - max(joins, default=0)
+    since = now_ms - max((each.time for each in _joins(present, events)), default=0)
     return since if since < patience_ms else None
+
+
+def patience_of(present: Present, events: Iterable[GroupEvent], patience_ms: int) -> int:
+    """After how many milliseconds an offset of a member that stands still is found: later than others if its
+    max.poll.interval.ms is longer, within half an hour.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+        patience_ms: ``group.stuck.offset.ms`` of its broker.
+    """
+    joins = _joins(present, events)
+    limits = (poll_interval(each.software, each.rebalance_timeout_ms, each.session_ms) for each in joins)
+    longest = max((limit for limit in limits if limit is not None), default=0)
+    return max(patience_ms, round(min(longest, _LONGEST_BATCH_MS)))
+
+
+def _joins(present: Present, events: Iterable[GroupEvent]) -> list[MemberJoined]:
+    """The joins of the members."""
+    here = {reader.member.member_id for reader in present.readers}
+    return [each for each in events if isinstance(each, MemberJoined) and each.member.member_id in here]
 
 
 def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
@@ -887,6 +909,15 @@ def _without_members(present: Present, behind: int, events: Sequence[GroupEvent]
         remedy = f"{how or 'Look why its commits are refused.'} Then start a member."
         last = f"The last one was {gone.name}, until {words.moment(gone.time)}."
         return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, (last, why), remedy)
+    connected = _connected(events)
+    if connected:
+        one = len(connected) == 1
+        last = f"{words.names_of(connected)} {words.were(len(connected))} among the last ones, and"
+        last += f" {'its connection is' if one else 'their connections are'} still open: {'its' if one else 'their'}"
+        last += f" {'program' if one else 'programs'} probably still {'runs' if one else 'run'}."
+        remedy = "Do not start it a second time: look why it is not a member any more, and restart it if it does not"
+        remedy += " join again by itself."
+        return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, (last,), remedy)
     runs = found.find(events).runs
     if gone is not None and runs and runs[-1].end is gone:
         return _after_runs(group, f"{text}.", runs, now_ms)
@@ -894,6 +925,21 @@ def _without_members(present: Present, behind: int, events: Sequence[GroupEvent]
     most = max((each.members or 0 for each in events if isinstance(each, RebalanceOver | TargetAssigned)), default=0)
     remedy = f"{_START}." if most > 1 else "Start a member."
     return Diagnosis(group, NO_MEMBERS, BROKEN, f"{text}.", CERTAIN, ended, remedy)
+
+
+def _connected(events: Iterable[GroupEvent]) -> list[Member]:
+    """The members that are gone, and whose connections are still open."""
+    connected: dict[str | None, Member] = {}
+    for event in events:
+        if isinstance(event, Departure) and event.connection == "open":
+            connected[event.member.member_id] = event.member
+        elif isinstance(event, MemberDisconnected):
+            connected.pop(event.member.member_id, None)
+        elif isinstance(event, MemberJoined):
+            connected.pop(event.old_member_id, None)
+        elif isinstance(event, GroupLoaded):
+            connected.clear()
+    return list(connected.values())
 
 
 #: What to do about a group without members, if these are to be there all the time.

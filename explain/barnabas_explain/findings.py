@@ -57,6 +57,8 @@ from barnabas_explain.catalog import (
     TopicChanged,
     TopicDeleted,
     changed_offset,
+    install_codec,
+    new_codec,
     poll_interval,
     reset_offsets,
     skip_record,
@@ -876,6 +878,12 @@ def _left_and_stays_connected(event: MemberLeft, case: _Case) -> Finding | None:
         return Finding(RESUBSCRIBED, event.member, text)
     if case.back_ms is None:
         text = f"{name} has probably not polled for max.poll.interval.ms{_of_limit(limit)}: {left}, and it has not"
+        if event.codec and event.codecs_before:
+            lacks = new_codec(event.codec, event.codecs_before, event.codec_at)
+            text += f" joined again; {lacks}, and does not come back from its poll because of that"
+            remedy = f"{install_codec(event.codec, event.software, event.member)} Then restart it. A longer"
+            remedy += " max.poll.interval.ms does not help."
+            return Finding(SLOW_POLL, event.member, text, remedy, PROBABLE, None, limit)
         text += " joined again: it is still busy with what it polled last, or it is stuck"
         return _slow_poll(event, text, limit, None, PROBABLE)
     if case.back_ms < _AT_ONCE_MS:

@@ -53,6 +53,7 @@ from barnabas_explain.doctor import (
     examine,
     examine_missing,
     notes,
+    patience_of,
     too_early,
     with_aborts,
     with_now,
@@ -1386,6 +1387,24 @@ def test_a_member_for_which_its_group_waits(records: list[EventRecord], says: st
     for each in found:
         assert (each.as_data()["severity"], each.sure) == ("sick", "certain")
         assert "reduce the work between two polls (max.poll.records)" in str(each.remedy)
+
+
+def test_a_program_whose_connection_is_open_still_runs() -> None:
+    empty = present(state="Empty", lags={("t", 0): 7})
+    (found,) = [each for each in told(empty, left()) if each.kind == "no_members"]
+    assert found.evidence == (
+        "c (h) was among the last ones, and its connection is still open: its program probably still runs.",
+    )
+    assert (found.remedy or "").startswith("Do not start it a second time")
+    (found,) = [each for each in told(empty, left(), closed(2_000)) if each.kind == "no_members"]
+    assert (found.remedy or "").startswith("Start a member")
+
+
+def test_an_offset_that_stands_still_is_found_after_the_poll_interval() -> None:
+    joined = [event(MemberJoined, 1_000, software="librdkafka 2", rebalance_timeout_ms=900_000, session_ms=6_000)]
+    assert patience_of(HEALTHY, read(joined), 300_000) == 900_000
+    assert patience_of(HEALTHY, [], 300_000) == 300_000
+    assert patience_of(HEALTHY, read([{**joined[0], "rebalance_timeout_ms": 86_400_000}]), 300_000) == 1_800_000
 
 
 def test_members_that_joined_lately_may_not_get_on() -> None:

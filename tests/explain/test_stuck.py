@@ -19,14 +19,16 @@ from barnabas_explain.catalog import (
     NothingFetched,
     OffsetsAltered,
     OffsetsStuck,
+    install_codec,
 )
 from barnabas_explain.explain import explain
+from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
 from barnabas_explain.words import clock
 from tests.explain.reading import read
 from tests.explain.test_doctor import behind as behind_of
 from tests.explain.test_doctor import present, reader, told
-from tests.explain.test_findings import RDKAFKA, event
+from tests.explain.test_findings import RDKAFKA, event, left
 from tests.explain.test_unowned import move, over
 
 STANDS = "c1 (h) is a member, and the committed offset of t-0 has stood at 5 for 6 min, while 15 records wait there"
@@ -355,7 +357,8 @@ AGAIN: dict[str, Any] = {"fetches": "again", "offset": 5, "deliveries": 12}
 GOT = "It got the records from offset 5 on 12 times"
 FAILS = "it probably fails at a record there each time, and reads it again (a poison record)"
 INSTALL = (
-    "Look in its log for an error about zstd: install this codec for its client (`pip install 'kafka-python[zstd]'`"
+    "Look in its log for an error about zstd: install this codec for its client (of aiokafka with `pip install"
+    " 'aiokafka[zstd]'`, for instance)"
 )
 
 
@@ -381,10 +384,54 @@ def test_a_compressed_batch_before_which_there_is_none_may_be_one_that_a_client_
 
 def test_a_codec_that_clients_that_are_alike_may_lack() -> None:
     (found,) = told(STILL, stuck(fetches="unknown", codec="zstd", codecs_before=["none"]))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("stuck", "broken", "probable")
     assert found.text.endswith(
-        "it commits seldom or never, or it does not get on. The batch there is compressed with zstd, and those before"
-        " are not compressed, which it may lack."
+        "while 15 records wait there. Other members have its client id and address, so that its Fetches are not told"
+        " apart. The batch there is compressed with zstd, and those before are not compressed: its client probably"
+        " lacks this codec."
     )
+
+
+def test_a_codec_of_a_batch_soon_after_the_committed_offset() -> None:
+    silent: dict[str, Any] = {"fetches": "none", "fetched_ago_ms": 355_000, "codec": "zstd", "codecs_before": ["none"]}
+    (found,) = told(STILL, stuck(**silent, codec_at=[["t", 0, 9]], software="kafka-python 3.0.12"))
+    assert (found.kind, found.sure) == ("stuck", "probable")
+    assert found.text.endswith(
+        " Its heartbeats go on, and its last Fetch was 6 min ago. The batch of t-0 at offset 9, soon after that, is"
+        " compressed with zstd, and those before are not compressed: its client probably lacks this codec."
+    )
+    assert "(`pip install 'kafka-python[zstd]'`)" in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("client", "software", "how"),
+    [
+        ("aiokafka-0.14.0", None, "for its client (`pip install 'aiokafka[zstd]'`), or set another"),
+        ("c", "kafka-python 3.0.12", "for its client (`pip install 'kafka-python[zstd]'`), or set another"),
+        ("c", "librdkafka 2.16", "for its client, or a build of librdkafka that has it, or set another"),
+        ("c", "apache-kafka-java 4.4.0", "for its client, or set another"),
+    ],
+)
+def test_a_codec_is_installed_for_the_library_of_a_member(client: str, software: str | None, how: str) -> None:
+    assert how in install_codec("zstd", software, Member("m1", client))
+
+
+def test_a_member_that_does_not_come_back_from_its_poll_lacks_a_codec() -> None:
+    data: dict[str, Any] = {
+        "joined_ago_ms": 87_000,
+        "codec": "zstd",
+        "codecs_before": ["none"],
+        "software": "kafka-python 3",
+    }
+    gone = left(**{**data, "codec_at": [["t", 0, 9]]})
+    (found,) = told(present(state="Empty", lags={("t", 0): 9}), gone)[1:]
+    assert (found.kind, found.sure) == ("slow_poll", "probable")
+    assert found.text.endswith(
+        " and it has not joined again; the batch of t-0 at offset 9, soon after that, is compressed with zstd, and"
+        " those before are not compressed: its client probably lacks this codec, and does not come back from its poll"
+        " because of that."
+    )
+    assert str(found.remedy).endswith("Then restart it. A longer max.poll.interval.ms does not help.")
 
 
 def test_a_group_without_commits_that_does_not_get_past_a_batch() -> None:

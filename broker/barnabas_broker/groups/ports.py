@@ -104,9 +104,9 @@ class ReadLogs(Protocol):
         """The first offset of a batch with a record of this time, in ms since 1970, or a later one; None if there is
         none, or if that is not known."""
 
-    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
-        """The codec of the batch that holds an offset, and those of the last batches before; None if that is not known
-        now."""
+    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...], int] | None:
+        """The codec of the batch that holds an offset, or of one of those soon after it if it is the first with that
+        codec; those of the last batches before; and the first offset of the batch. None if that is not known now."""
 
     def aborted_between(self, topic: str, partition: int, start: int, end: int) -> tuple[int, str | None] | None:
         """The number of transactions that were aborted by markers from `start` to before `end`, and the transactional

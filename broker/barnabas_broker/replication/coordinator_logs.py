@@ -42,6 +42,9 @@ _LOOK_BYTES: Final = 64 * 1024
 _MOST_IDS: Final = 5
 #: Batches before an offset whose codecs are looked at.
 _CODEC_BATCHES: Final = 8
+#: Batches and records after it among which the first one with another codec is looked for.
+_CODEC_BATCHES_AFTER: Final = 100
+_CODEC_RECORDS_AFTER: Final = 500
 #: Batches of events that are on their way to other brokers, and seconds that one of them may take.
 _MOST_SENDING: Final = 16
 _SEND_SECONDS: Final = 5.0
@@ -156,7 +159,7 @@ class ConsumedLogs:
             if header.last_offset >= offset and not header.is_control
         ]
 
-    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
+    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...], int] | None:
         replica = self._replicas.replica_in_sync(topic, partition)
         if replica is None:
             return None
@@ -175,9 +178,21 @@ class ConsumedLogs:
                 # Markers of transactions are never compressed.
                 if not earlier.is_control:
                     before.append(Codec(earlier.codec).name.lower())
+            first = batch
+            for _ in range(_CODEC_BATCHES_AFTER):
+                name = Codec(batch.codec).name.lower()
+                if not batch.is_control and (name not in before or not before):
+                    break
+                later = _batch_at(found, batch.next_offset) if batch.next_offset < found.last_stable_offset else None
+                if later is None or later.base_offset - offset > _CODEC_RECORDS_AFTER:
+                    batch = first
+                    break
+                batch = later
+            else:
+                batch = first
         except (KafkaError, DecodeError, OSError):
             return None
-        return Codec(batch.codec).name.lower(), tuple(dict.fromkeys(before))
+        return Codec(batch.codec).name.lower(), tuple(dict.fromkeys(before)), max(batch.base_offset, offset)
 
 
 def _holds(spans: Sequence[tuple[int, int]], offset: int) -> bool:

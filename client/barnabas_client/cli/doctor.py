@@ -23,6 +23,7 @@ from barnabas_client.history.present import (
     observed,
     of_all_brokers,
     successors,
+    waited,
     without_members,
 )
 from barnabas_explain.doctor import (
@@ -36,6 +37,7 @@ from barnabas_explain.doctor import (
     examine,
     examine_missing,
     notes,
+    patience_of,
     too_early,
     worst_first,
 )
@@ -47,6 +49,8 @@ from barnabas_protocol.suggestions import did_you_mean
 
 #: The setting of brokers after which offsets that stand still are reported.
 _PATIENCE: Final = "group.stuck.offset.ms"
+#: Records that wait for longer are noted, in ms: a group commits every few seconds.
+_WAITED_MS: Final = 15_000
 #: The name of any finding in options.
 ANY: Final = "finding"
 #: The names of findings that --ignore takes: kinds, severities, and any.
@@ -140,13 +144,20 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                 known = await observed(admin, group, clients.connect(arguments))
                 found = examine(known, past, now, since)
                 found = await of_all_brokers(admin, clients.connect(arguments), found, past, since)
-                joined = too_early(known, past, now, patience_ms)
+                longest = patience_of(known, past, patience_ms)
+                joined = too_early(known, past, now, longest)
                 if is_absent(found):
                     absent[group.group_id] = known
                 else:
                     diagnoses += found
                 if joined is not None and not found:
                     early.append(joined)
+                elif not found and (places := await waited(admin, known, now - _WAITED_MS)):
+                    output.note(
+                        f"Records have waited for more than {ms(_WAITED_MS)} in {counted(places, 'partition')} of"
+                        f" {group.group_id}: if an offset there stands still, that is found {ms(longest)} after it has"
+                        f" stopped ({_PATIENCE}, or max.poll.interval.ms if that is longer)."
+                    )
                 if (of_group := sign(known, past)) is not None:
                     signs.append(of_group)
                 for note in notes(known if given else replace(known, markers=frozenset())):

@@ -167,6 +167,18 @@ async def observed(
     return known
 
 
+async def waited(admin: Admin, known: Present, since_ms: int) -> int:
+    """The number of partitions of members in which records have waited since a time, in ms since 1970.
+
+    Raises:
+        KafkaError: the offsets cannot be read.
+    """
+    owned = {place for reader in known.readers for place in reader.partitions}
+    places = {TopicPartition(*place): known.committed[place] for place in owned if known.lags.get(place)}
+    found = await admin.list_offsets(dict.fromkeys(places, since_ms), raise_errors=False) if places else {}
+    return sum(one.error is None and not 0 <= one.offset <= places[tp] for tp, one in found.items())
+
+
 async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Present:
     """The group as the doctor sees it.
 

@@ -53,6 +53,7 @@ class Logs:
         here: whether this broker has a replica that is in sync.
         leads: its leader.
         compressed: the codec of each batch, and those of the batches before.
+        compressed_at: the first offset of such a batch; None if it is that of each one.
         is_aborted: whether all of its records are in aborted transactions.
         written: the times of its batches in ms, and their first offsets.
     """
@@ -64,6 +65,7 @@ class Logs:
         self.leads = Leader(1, 0, is_here=True)
         self.reported: Mapping[Partition, DistantLog] = {}
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
+        self.compressed_at: int | None = None
         self.is_aborted = False
         self.removed: Removal | None = None
         self.aborts: tuple[int, str | None] | None = None
@@ -102,8 +104,9 @@ class Logs:
     def since(self, topic: str, partition: int, time_ms: int) -> int | None:
         return next((offset for at, offset in self.written if at >= time_ms), None)
 
-    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
-        return self.compressed
+    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...], int] | None:
+        at = offset if self.compressed_at is None else self.compressed_at
+        return None if self.compressed is None else (*self.compressed, at)
 
     def aborted_between(self, topic: str, partition: int, start: int, end: int) -> tuple[int, str | None] | None:
         return self.aborts if start < end else self.aborts and (0, None)
@@ -367,6 +370,24 @@ async def test_a_batch_that_a_member_may_not_be_able_to_read(
     event = member.stuck[0]
     assert (event.fetches, event.codec) == ("again", codec)
     assert event.codecs_before == (compressed[1] or None if codec and compressed else None)
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+async def test_a_batch_soon_after_the_committed_offset_was_there_when_the_member_stopped(was_there: bool) -> None:
+    """The member fetches nothing more, and leaves as it is not polled."""
+    logs = Logs()
+    logs.compressed, logs.compressed_at = ZSTD, 8
+    member = await reader(logs)
+    await member.commits(5)
+    logs.written.append((member.service.wall + 60_000, 9 if was_there else 8))
+    await member.goes_on(5, 8)
+    await member.waits()
+    (event,) = member.stuck
+    found = (*ZSTD, (("t", 0, 8),)) if was_there else (None, None, None)
+    assert (event.codec, event.codecs_before, event.codec_at) == found
+    member.leave()
+    (left,) = member.service.events_of(MemberLeft)
+    assert (left.codec, left.codecs_before, left.codec_at) == found
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, 20]], ids=["it cannot read it", "it begins anew each time"])
@@ -752,8 +773,8 @@ async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:
     await member.goes_on(*([5, 8] * 20))
     (event,) = member.stuck
     assert (event.fetches, event.fetched_ago_ms) == ("unknown", None)
-    assert (event.codec, event.codecs_before) == ZSTD
-    assert not event.is_proven
+    assert (event.codec, event.codecs_before, event.codec_at) == (*ZSTD, None)
+    assert event.is_proven
 
 
 async def test_a_fetch_of_the_program_before_is_not_that_of_a_member() -> None:

@@ -115,7 +115,7 @@ async def test_a_replica_that_follows_in_sync_is_read_as_that_of_the_leader(tmp_
     following.log.set_high_watermark(2)
     assert logs.readable("t", 0) == (0, 2)
     assert logs.has_records("t", 0, 1)
-    assert logs.codecs("t", 0, 0) == ("gzip", ())
+    assert logs.codecs("t", 0, 0) == ("gzip", (), 0)
     assert logs.since("t", 0, 0) == 0
     late = PartitionChanged("t", 0, led_by_two._replace(isr=(2,), partition_epoch=1))
     replicas.image_changed(image.apply(late), [late])
@@ -136,8 +136,10 @@ async def test_the_codecs_at_an_offset_and_before(replica: tuple[ConsumedLogs, R
     logs, here = replica
     for codec in ("none", "gzip", "gzip", "zstd"):
         here.append(build_batch(TWO, compression=codec), 0)
-    assert logs.codecs("t", 0, 6) == logs.codecs("t", 0, 7) == ("zstd", ("gzip", "none"))
-    assert logs.codecs("t", 0, 0) == ("none", ())
+    assert logs.codecs("t", 0, 6) == ("zstd", ("gzip", "none"), 6)
+    assert logs.codecs("t", 0, 7) == ("zstd", ("gzip", "none"), 7)
+    assert logs.codecs("t", 0, 0) == ("none", (), 0)
+    assert logs.codecs("t", 0, 4) == ("zstd", ("gzip", "none"), 6), "it is the first one that is compressed with it"
     assert logs.codecs("t", 0, 8) is logs.codecs("t", 0, 9) is logs.codecs("t", 1, 0) is None
 
 

@@ -8,7 +8,7 @@ from asyncio import Future, Task
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
@@ -27,13 +27,13 @@ from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog, ReadLogs
 from barnabas_broker.groups.share.group import ShareGroup
-from barnabas_broker.groups.sightings import MemberConnection, Sightings
+from barnabas_broker.groups.sightings import OPEN, MemberConnection, Sightings
 from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps, each
-from barnabas_explain.catalog import Departure, GroupEvent, MemberEvent, Seen
+from barnabas_explain.catalog import Departure, GroupEvent, MemberEvent, MemberLeft, Seen
 from barnabas_explain.log_lines import GroupLines
 from barnabas_explain.members import Partition, Position
 from barnabas_protocol.coordinator_records import (
@@ -79,6 +79,10 @@ _MOST_POSITIONS: Final = 30
 _MOST_ASSIGNMENT: Final = 16 * 1024
 #: Partitions in which then a record is looked for that was not consumed.
 _MOST_LOOKS: Final = 3
+#: The codec of batches that are not compressed.
+_UNCOMPRESSED: Final = "none"
+#: What was written so long after a commit was not fetched because of that one.
+_FETCHED_MS: Final = 30_000
 #: Offsets of a group that are added up then.
 _MOST_SUMMED: Final = 100
 #: Calls that have waited for the end of a change of protocol, and go on in one iteration.
@@ -205,9 +209,23 @@ class HostedGroup(HostedId[GroupPartition]):
         event = event.changed(
             positions=tuple(positions) or None, committed_sum=self.offsets.sum(_MOST_SUMMED), owned=None
         )
-        if logs is None or self.group.members or not isinstance(event, Departure):
+        if logs is None:
+            return event
+        if isinstance(event, MemberLeft) and event.connection == OPEN:
+            event = event.changed(**self._new_codec_of(positions, logs))
+        if self.group.members or not isinstance(event, Departure):
             return event
         return event.changed(unread=tuple(self._unread(positions, logs)) or None)
+
+    def _new_codec_of(self, positions: Iterable[Position], logs: ReadLogs) -> dict[str, Any]:
+        """:meth:`new_codec` of the first partitions with records."""
+        for topic, number, offset in islice(positions, _MOST_LOOKS):
+            readable = logs.readable(topic, number)
+            if readable is not None and readable[0] <= offset < readable[1]:
+                found = self.new_codec((topic, number), offset, logs)
+                if found.get("codecs_before"):
+                    return found
+        return {}
 
     @staticmethod
     def _unread(positions: Iterable[Position], logs: ReadLogs) -> Iterator[Partition]:
@@ -223,6 +241,23 @@ class HostedGroup(HostedId[GroupPartition]):
             looks += 1
             if logs.has_records(topic, number, offset):
                 yield topic, number
+
+    def new_codec(self, place: Partition, offset: int, logs: ReadLogs) -> dict[str, Any]:
+        """The codec of the batch at an offset, or soon after it, if that is compressed and none of the last batches
+        before has it, as fields of an event; none if that is not so, or not known.
+
+        A batch after the offset was there when the group committed last: a member fetches it soon after.
+        """
+        known = logs.codecs(*place, offset)
+        if known is None or known[0] == _UNCOMPRESSED or known[0] in known[1]:
+            return {}
+        codec, before, at = known
+        if at > offset:
+            committed = self.offsets.find(*place)
+            later = None if committed is None else logs.since(*place, committed.commit_ms + _FETCHED_MS)
+            if committed is None or (later is not None and later <= at):
+                return {}
+        return {"codec": codec, "codecs_before": before or None, "codec_at": (Position(*place, at),)}
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member subscribes to a topic, as far as that is known."""

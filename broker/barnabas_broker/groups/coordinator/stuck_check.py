@@ -59,8 +59,8 @@ _READ: Final = 20
 #: Events of one look at a group, and partitions that one of them lists.
 _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
-#: The codec of batches that are not compressed.
-_UNCOMPRESSED: Final = "none"
+#: Partitions of an event whose batches are looked at.
+_MOST_CODECS: Final = 3
 #: The partitions of a member whose transactions are aborted are one event, however it fetches them.
 _ABORTED: Final = "aborted"
 #: An offset of a member that reads on may stand still for so many times the pause before its last commit.
@@ -737,8 +737,8 @@ class StuckCheck:
                 "is_own": timed_out.transactional_id == transactional_id,
             }
             transactional_id = timed_out.transactional_id
-        elif fetches not in ("none", UNTAKEN, "beyond"):
-            again |= _codecs(places[:_MOST_LISTED], fetches, logs)
+        elif fetches != UNTAKEN:
+            again |= _codecs(hosted, places[:_MOST_CODECS], fetches, logs)
         event: NothingCommitted | NothingFetched | OffsetsStuck
         is_incremental = None
         if fetches == UNTAKEN:
@@ -871,19 +871,27 @@ def _known(sight: Sight) -> tuple[str | None, float | None, float | None]:
     return software, sight.rebalance_timeout_ms, sight.session_ms
 
 
-def _codecs(places: Iterable[tuple[Partition, Standing]], fetches: str, logs: ReadLogs) -> dict[str, Any]:
-    """The codec of the batches that members do not get past, if it is compressed, and those of the batches before."""
-    found: dict[str, tuple[str, ...]] = {}
+def _codecs(
+    hosted: HostedGroup, places: Iterable[tuple[Partition, Standing]], fetches: str, logs: ReadLogs
+) -> dict[str, Any]:
+    """The codec of the batches that members do not get past, if none of those before has it, as fields of an event."""
+    found: dict[str, Any] = {}
     for place, each in places:
         is_again = fetches == "again"
-        known = logs.codecs(*place, each.watch.again if is_again else each.offset)
-        if known is None or known[0] == _UNCOMPRESSED or known[0] in known[1] or (is_again and each.watch.gets_past):
+        offset = each.watch.again if is_again else each.offset
+        known = {} if offset == NOTHING else hosted.new_codec(place, offset, logs)
+        if not known or (found and known["codec"] != found["codec"]):
             return {}
-        found[known[0]] = known[1]
-    if len(found) != 1:
-        return {}
-    ((codec, before),) = found.items()
-    return {"codec": codec, "codecs_before": before or None}
+        at = known["codec_at"][0].offset
+        # One that is asked for again and again is the first one that is delivered.
+        if (
+            (each.is_clear and each.watch.furthest > at)
+            or (is_again and at > offset)
+            or (fetches != "again" and not known["codecs_before"])
+        ):
+            return {}
+        found = found or (known if at > offset else {**known, "codec_at": None})
+    return found
 
 
 def _address(member: Member) -> ClientAddress:
