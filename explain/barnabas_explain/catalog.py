@@ -76,6 +76,8 @@ FIELDS: Final = {
     "positions": "topic, partition and committed offset of the first partitions of the member; -1 for none",
     "furthest": "topic, partition and the last offset from which the member fetched, of partitions whose committed"
     " offsets stood still meanwhile",
+    "given": "topic, partition and the offset up to which its program had probably got the records, of such partitions,"
+    " when it left by itself",
     "stood_ms": "for how long committed offsets have stood still, at least",
     "is_incremental": "whether members get what changes in their assignment only: the assignor is cooperative, or the"
     " group has the consumer protocol",
@@ -263,6 +265,8 @@ E = TypeVar("E", bound="GroupEvent")
 #: Libraries whose rebalance timeout is their poll interval: a member that does not poll for so long leaves.
 _POLL_IS_REBALANCE: Final = ("rdkafka", "apache-kafka-java", "kafka-python", "barnabas")
 
+#: A client that commits when it closes its consumer leaves within so many milliseconds.
+_ON_CLOSE_MS: Final = 5_000
 #: A library that fetches ahead in the background, also while its program does not poll.
 FETCHES_AHEAD: Final = "rdkafka"
 
@@ -528,6 +532,7 @@ class Departure(Seen):
 
     heard_ago_ms: float | None = None
     unread: tuple[Partition, ...] | None = None
+    given: tuple[Position, ...] | None = None
 
     def has_committed_before(self, refused: "CommitsRefused") -> bool:
         """Whether commits of this member were refused at last: it has not committed since these."""
@@ -613,6 +618,22 @@ class MemberLeft(Departure):
     codec: str | None = None
     codecs_before: tuple[str, ...] | None = None
     codec_at: tuple[Position, ...] | None = None
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether its library fetches records that its program has not asked for yet."""
+        return any(library in (self.software or "") for library in (FETCHES_AHEAD, "barnabas"))
+
+    @property
+    def uncommitted(self) -> dict[Partition, tuple[int, int]]:
+        """By partition the offset that was committed when it left, and up to which its program had got records, if
+        that was more; none if it keeps its offsets elsewhere, or commits them when it closes its consumer."""
+        ago = self.committed_ago_ms
+        if self.removed_by is not None or self.transactional_id is not None or ago is None or ago < _ON_CLOSE_MS:
+            return {}
+        committed = {each[:2]: each.offset for each in self.positions or ()}
+        found = {each[:2]: (committed.get(each[:2], -1), each.offset) for each in self.given or ()}
+        return {place: (offset, given) for place, (offset, given) in found.items() if 0 <= offset < given - 1}
 
     def clause(self) -> Told:
         reason, remedy = self.client_reason or "", None

@@ -42,6 +42,7 @@ from barnabas_explain.catalog import (
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
+    MemberLeft,
     MemberReconnected,
     MemberRewound,
     MemberSkipped,
@@ -137,6 +138,8 @@ _UNTIL_BACK: Final = (found.SILENT, *found.MAY_NOT_JOIN)
 NO_MEMBERS: Final = "no_members"
 #: The kind of the diagnosis of partitions that a topic has got, and that are assigned to no member.
 UNASSIGNED: Final = "unassigned"
+#: The kind of the diagnosis of programs that leave without a commit of what they have done.
+LEFT_UNCOMMITTED: Final = "left_uncommitted"
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
@@ -170,6 +173,8 @@ _AS_OLD: Final = 0.05
 _AS_OLD_MS: Final = 500
 #: A member that went back is not called slow for so many milliseconds.
 _REPLAYS_MS: Final = 300_000
+#: So many leaves without a commit of what was done are a disease.
+_MANY_LEAVES: Final = 2
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: A group that was empty so often is probably not empty for longer than so many times the median of the last gaps.
@@ -220,6 +225,7 @@ OF_NOW: Final = (
     "commits_often",
     "goes_back",
     "skips_records",
+    LEFT_UNCOMMITTED,
     "cut_connections",
     STUCK,
     NOT_COMMITTED,
@@ -420,6 +426,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_waits(present, past, since_ms),
         *_of_often(present, past, now_ms),
         *_of_seeks(present, past, since_ms),
+        *_of_uncommitted(present, past, since_ms),
         *_of_aborted(present, past, now_ms),
         *_of_aborted_read(present, past, now_ms),
         *_of_denied_topics(present, past, now_ms),
@@ -1569,6 +1576,27 @@ def _of_seeks(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
         if jumps or skips:
             diagnoses.append(Diagnosis(present.group, "skips_records", SICK, text, PROBABLE, (), remedy, each.until))
     return diagnoses
+
+
+def _of_uncommitted(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Programs that have left again and again without a commit of records that they had got."""
+    others = (found.SLOW_POLL, found.LEFT_AND_JOINED, found.RESUBSCRIBED, found.REMOVED)
+    left = [each for each in events if isinstance(each, MemberLeft) and each.time >= since_ms and each.uncommitted]
+    if len(left) < _MANY_LEAVES:
+        return []
+    findings = found.find(events)
+    left = [each for each in left if (known := findings.about(each)) is not None and known.kind not in others]
+    if len(left) < _MANY_LEAVES:
+        return []
+    records = sum(given - offset for each in left for offset, given in each.uncommitted.values())
+    names = words.names_of({each.member.common_name: each.member for each in left}.values())
+    last, ahead = left[-1], any(each.fetches_ahead for each in left)
+    text = f"{names} {'perhaps ' if ahead else ''}left {words.times(len(left))} without a commit of records that"
+    text += f" were fetched, {records:,} in all. The last one was"
+    text += f" {last.name} at {words.clock(last.time)}{found.left_uncommitted(last).removesuffix(',')}."
+    remedy = f"{found.COMMIT_FIRST} Nothing, if these were records that it had not worked on yet."
+    severity, sure = (ODD, POSSIBLE) if ahead else (SICK, PROBABLE)
+    return [Diagnosis(present.group, LEFT_UNCOMMITTED, severity, text, sure, remedy=remedy, time=last.time)]
 
 
 def _of_often(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:

@@ -800,7 +800,8 @@ def _of_left(event: MemberLeft, case: _Case, of_epochs: bool) -> Finding | None:
     if event.connection is None:
         return None
     if _stopped(event, case):
-        text = f"{name} left{event.reason} and closed its connection"
+        left = f"{name} left{event.reason}{left_uncommitted(event)}"
+        text = f"{left} and closed its connection"
         if case.returned_ms is not None and case.has_twin:
             text += f", and another one of its name joined {ms(case.returned_ms)} later, while a third one was a"
             text += " member: it was restarted, or runs of it overlap"
@@ -810,12 +811,38 @@ def _of_left(event: MemberLeft, case: _Case, of_epochs: bool) -> Finding | None:
             return Finding(RESTARTED, member, text, remedy, POSSIBLE)
         if case.returned_ms is not None:
             text += f", and came back {ms(case.returned_ms)} later on another one: it was restarted"
-            return Finding(RESTARTED, member, text, _static(event, case.returned_ms, of_epochs))
+            remedy = " ".join(filter(None, (_commit_first(event), _static(event, case.returned_ms, of_epochs))))
+            return Finding(RESTARTED, member, text, remedy or None)
         if case.is_guest and _committed_briefly(event):
             return _of_guest(event)
-        said = f"{name} left{event.reason}" if event.reason else f"{text}: it was stopped"
-        return Finding(STOPPED, member, said, sure=CERTAIN)
+        said = left.removesuffix(",") if event.reason else f"{text}: it was stopped"
+        return Finding(STOPPED, member, said, _commit_first(event), CERTAIN)
     return _left_and_stays_connected(event, case)
+
+
+def left_uncommitted(event: MemberLeft) -> str:
+    """The records that a member had got, and did not commit before it left, as a phrase between commas; "" if there are
+    none."""
+    found = sorted(event.uncommitted.items())
+    if not found:
+        return ""
+    records = sum(given - offset for _, (offset, given) in found)
+    where = "; ".join(
+        f"{topic}-{number} up to {given}, committed {at}" for (topic, number), (at, given) in found[:MAX_NAMED]
+    )
+    uncommitted = f"with {count(records, 'record')} uncommitted that it had got ({where}), which are read again,"
+    return f", {'perhaps, as its library fetches ahead, ' if event.fetches_ahead else ''}{uncommitted}"
+
+
+#: What to do about a program that leaves without a commit of what it has done.
+COMMIT_FIRST: Final = (
+    "Let it commit what it has done before it closes its consumer, and when partitions are revoked: enable.auto.commit,"
+    f" or commit() before {CLOSING}."
+)
+
+
+def _commit_first(event: MemberLeft) -> str | None:
+    return COMMIT_FIRST if event.uncommitted else None
 
 
 def _static(event: MemberLeft, away_ms: float, of_epochs: bool) -> str | None:

@@ -507,6 +507,17 @@ def _grown(ward: Ward) -> None:
         admin.create_partitions({ward.topic: 4})
 
 
+def _leaves_uncommitted(ward: Ward) -> None:
+    """A program commits now and then, and not when it closes its consumer."""
+    ward.admit("sick", commits=False)
+    ward.settle("sick")
+    ward.produce(10)
+    for partition in range(2):
+        ward.order("sick", f"commit {partition} 3")
+    ward.produce_until("the offsets stand still", lambda story: any(" at 3" in each.text for each in story))
+    ward.discharge("sick")
+
+
 def _grown_unnoticed(ward: Ward) -> None:
     """A topic gets more partitions, and the clients look for these every 5 min, as they do by default."""
     for name in ("sick", "healthy"):
@@ -970,6 +981,16 @@ DISEASES: Final = (
         says=("read_committed consumers wait for an open transaction", "(of-", "without a record for"),
         remedy=("start it again", "transaction.timeout.ms"),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still"),
+    ),
+    Disease(
+        "a program that leaves without a commit of what it has got",
+        _leaves_uncommitted,
+        says=("sick", "records uncommitted that it had got", "committed 3", "are read again"),
+        remedy=("before it closes its consumer", "enable.auto.commit"),
+        never=("crashed", "killed", "polled too slowly", "blocked", "stands still", "perhaps, as"),
+        poll_ms=8_000,
+        # The others fetch ahead of the program.
+        without=tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] not in ("aiokafka", "kafka-python")),
     ),
     Disease(
         "a topic grows, and the leader of the group does not notice it for minutes",

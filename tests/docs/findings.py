@@ -47,6 +47,7 @@ MEANING: Final = {
     "late_member": "a member rejoins late, and the others wait",
     "left_and_joined": "a member left and joined again at once: polled too slowly, or unsubscribed",
     "left_out": "a program with `assign()` does not read partitions that were added",
+    "left_uncommitted": "programs leave again and again without a commit of records that they had got",
     "never_joined": "a client asks for the coordinator of a group, and does not join",
     "new_group_id": "a program has a new `group.id` at each start",
     "new_instance": "a program has a new `group.instance.id` at each start",

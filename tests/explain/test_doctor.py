@@ -72,6 +72,7 @@ from tests.explain.test_findings import (
     closed,
     event,
     expired,
+    finding,
     left,
     new_instances,
     rounds,
@@ -1387,6 +1388,61 @@ def test_a_member_for_which_its_group_waits(records: list[EventRecord], says: st
     for each in found:
         assert (each.as_data()["severity"], each.sure) == ("sick", "certain")
         assert "reduce the work between two polls (max.poll.records)" in str(each.remedy)
+
+
+def quits(at: int, number: int = 1, **data: Any) -> list[EventRecord]:
+    """A member of aiokafka that has got up to 71 of t-0, and leaves with 43 committed."""
+    seen: dict[str, Any] = {"software": None, "connection": "open", "committed_ago_ms": 20_000, "commits": 1}
+    seen |= {"positions": [["t", 0, 43], ["t", 1, 43]], "given": [["t", 0, 71]], **data}
+    gone = event(MemberDisconnected, at + 100, number, client=f"c{number}", closed_by="client", gone_ago_ms=100)
+    return [event(MemberLeft, at, number, client=f"c{number}", **seen), gone]
+
+
+def test_a_program_that_leaves_without_a_commit_of_what_it_has_got() -> None:
+    said = finding(*quits(100_000))
+    assert said is not None
+    assert said.text == (
+        "c1 (h) left, with 28 records uncommitted that it had got (t-0 up to 71, committed 43), which are read again,"
+        " and closed its connection: it was stopped"
+    )
+    assert "left_uncommitted" not in {each.kind for each in told(HEALTHY, *quits(100_000))}, "once"
+    again = [*quits(100_000), *quits(150_000, 2)]
+    (found,) = [each for each in told(HEALTHY, *again) if each.kind == "left_uncommitted"]
+    assert (found.as_data()["severity"], found.sure) == ("sick", "probable")
+    assert found.text.startswith(
+        "c1 (h) and c2 (h) left twice without a commit of records that were fetched, 56 in all. The last one"
+    )
+    assert (found.remedy or "").startswith("Let it commit what it has done before it closes its consumer")
+    ahead = [*quits(100_000, software="librdkafka 2"), *quits(150_000, 2, software="librdkafka 2")]
+    (found,) = [each for each in told(HEALTHY, *ahead) if each.kind == "left_uncommitted"]
+    assert (found.as_data()["severity"], found.sure) == ("odd", "possible")
+    assert ", perhaps, as its library fetches ahead, with 28 records uncommitted" in found.text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"committed_ago_ms": 500},
+        {"committed_ago_ms": None},
+        {"transactional_id": "of-orders"},
+        {"removed_by": "admin"},
+        {"positions": [["t", 0, -1]]},
+        {"positions": [["t", 0, 70]]},
+        {"given": None},
+    ],
+    ids=[
+        "it commits on closing",
+        "offsets elsewhere",
+        "in transactions",
+        "removed",
+        "none",
+        "the last record",
+        "not known",
+    ],
+)
+def test_a_program_that_has_committed_what_it_has_got(data: dict[str, Any]) -> None:
+    found = told(HEALTHY, *quits(100_000, **data), *quits(150_000, 2, **data))
+    assert "left_uncommitted" not in {each.kind for each in found}
 
 
 def test_a_program_whose_connection_is_open_still_runs() -> None:

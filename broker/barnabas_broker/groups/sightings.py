@@ -248,6 +248,11 @@ class SeenClient:
         watched = islice((self.watched or {}).items(), _MOST_FURTHEST)
         return tuple(Position(*place, watch.furthest) for place, watch in watched if watch.furthest > watch.first)
 
+    def given(self, now: float) -> tuple[Position, ...]:
+        """Up to where its program has probably got records of watched partitions, of the first ones."""
+        watched = islice((self.watched or {}).items(), _MOST_FURTHEST)
+        return tuple(Position(*place, offset) for place, watch in watched if (offset := watch.given(now)) >= 0)
+
     def loses(self, place: Partition, offset: int, now: float) -> bool:
         """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while, sooner
         if it got on meanwhile, and lost what was next again."""
@@ -887,6 +892,7 @@ class Sightings:
             if not connection.client.is_shared:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
                 fields["furthest"] = connection.client.furthest() or None
+                fields["given"] = (connection.client.given(now) or None) if has_left else None
             connection.members.pop((self._group_id, member_id), None)
             fields["software"] = connection.software or None
             fields["denied_ago_ms"] = connection.denied_ago_ms(self._group_id, now)

@@ -28,6 +28,8 @@ _NEARLY: Final = 1.25
 _LOOKED_UP_SECONDS: Final = 60.0
 #: Times of such deliveries that are kept, and of rebalances.
 MOST_READS: Final = 8
+#: A program is probably done with the records that it got so many seconds ago.
+_DONE_SECONDS: Final = 10.0
 #: The delivery whose time is known first: it showed that the Fetches had gone back.
 _FIRST: Final = 2
 #: The committed offset of a partition without one.
@@ -54,6 +56,7 @@ class Watch:
         reads: the times of the last of these deliveries, at most eight of them.
         began: the number of Fetches of the client before the first one that may count.
         last: the offset of the newest one.
+        before: the offset that was asked for before that, if that was a smaller one, whose records were delivered.
         last_since: since when they have asked for that offset; infinite if that is not known.
     """
 
@@ -64,6 +67,7 @@ class Watch:
         "_served",
         "again",
         "asked_at",
+        "before",
         "began",
         "deliveries",
         "first",
@@ -79,7 +83,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.asked_at: float | None = None
-        self.first = self.furthest = self.again = self.last = NOTHING
+        self.first = self.furthest = self.again = self.last = self.before = NOTHING
         self.last_since = inf
         self.deliveries = self.reconnects = self.size = self.most = self._connection = 0
         self.pause = self._again_at = 0.0
@@ -96,6 +100,7 @@ class Watch:
         self.reconnects += offset == self.again == self.last and self._served and connection > self._connection
         if offset != self.last or self.last_since == inf:
             self.last_since = now
+            self.before = self.last if offset > self.last and self._served else NOTHING
         self.asked_at, self.last, self._served, self._connection = now, offset, False, connection
         self.furthest = max(self.furthest, offset)
 
@@ -118,6 +123,11 @@ class Watch:
     def only_goes_on(self) -> bool:
         """Whether the Fetches went on, and never back."""
         return self.first < self.furthest and self.again == NOTHING
+
+    def given(self, now: float) -> int:
+        """The offset up to which the program has probably got all records and done with them, if its library asks for
+        more only when the program has got those before; :data:`NOTHING` if that is not known."""
+        return self.last if now - self.last_since >= _DONE_SECONDS else self.before
 
     @property
     def is_again(self) -> bool:

@@ -411,6 +411,27 @@ async def test_a_member_that_does_not_fetch() -> None:
     assert event.fetched_ago_ms > 25_000
 
 
+@pytest.mark.parametrize(
+    ("offsets", "given"),
+    [
+        (range(5, 18), 16),
+        ((*range(5, 17), *[17] * 12), 17),
+        ((5, 17, 18), 17),
+        ((5, 18, 5), None),
+    ],
+    ids=["it has asked for more", "it waits for more", "it got the first ones at once", "it went back"],
+)
+async def test_up_to_where_a_member_had_got_records_when_it_left(offsets: tuple[int, ...], given: int | None) -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.waits(5)
+    await member.goes_on(*offsets)
+    member.leave()
+    (left,) = member.service.events_of(MemberLeft)
+    assert (left.positions or ())[0] == ("t", 0, 5)
+    assert left.given == (None if given is None else (("t", 0, given),))
+
+
 class TwoPartitions(Reader):
     """A member that has read records of two partitions, and works through them: it fetches seldom or nothing more."""
 
