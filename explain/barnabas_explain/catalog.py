@@ -182,6 +182,9 @@ FIELDS: Final = {
     "behind": "the member that has nearly all of the lag, or the owner of the partition that has, or the members with"
     " the partitions that have and whose offsets stand still: the `lag` there, `positions`, and for how long,"
     " `stood_ms`, none of these has moved; absent if there is no such member",
+    "others": "the number of members that have rejoined, and wait",
+    "told_ms": "after how long, since the rebalance began, a response told the member to rejoin; absent if none did",
+    "problem": "why the regular expression is refused",
     "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
     "lag_of_others": "the records that wait in the other partitions of the member",
     "only_committed": "partitions of the member with a committed offset, the first ones; absent if the group has none",

@@ -837,7 +837,7 @@ def left_uncommitted(event: MemberLeft) -> str:
 #: What to do about a program that leaves without a commit of what it has done.
 COMMIT_FIRST: Final = (
     "Let it commit what it has done before it closes its consumer, and when partitions are revoked: enable.auto.commit,"
-    f" or commit() before {CLOSING}."
+    f" or commit() before it is closed ({CLOSING})."
 )
 
 
