@@ -39,7 +39,7 @@ class AsyncOnly:
 
         def __enter__(self) -> NoReturn:
             name = type(self).__name__
-            raise TypeError(f"a {name} has no `with` block: write `async with`, or take barnabas.sync.{name}")
+            raise TypeError(f"{name} has no `with` block: write `async with`, or take barnabas.sync.{name}")
 
         def __exit__(self, *error: object) -> None: ...
 

@@ -66,7 +66,7 @@ def test_the_dict_of_another_client(kind: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("kind", [Consumer, Producer, Admin])
 def test_a_block_without_async(kind: Callable[..., Any]) -> None:
     name = kind.__name__
-    message = rf"{name} has no `with` block: write `async with`.*barnabas\.sync\.{name}"
+    message = rf"^{name} has no `with` block: write `async with`.*barnabas\.sync\.{name}"
     with pytest.raises(TypeError, match=message), kind():
         pass
 

@@ -97,3 +97,13 @@ def test_a_path_exists(name: str) -> None:
     name = name.replace("NAME.py", "produce.py")
     roots = [ROOT, *SOURCES, SOURCES[0] / "cluster"]
     assert any((root / name).exists() for root in roots), name
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"), re.findall(r"`([\w./]+)`: ((?:`\w+\.py`(?:, )?)+)", PAGE), ids=lambda text: text.strip("/, ")
+)
+def test_a_folder_has_the_files_that_are_named_after_it(folder: str, names: str) -> None:
+    for prefix, source in PACKAGES.items():
+        folder = folder.replace(prefix, str(source))
+    there = {path.name for root in SOURCES for path in (root / folder).glob("*.py")}
+    assert there >= set(re.findall(r"\w+\.py", names))

@@ -630,7 +630,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
     if not TYPE_CHECKING:  # type checkers refuse the loop themselves
 
         def __iter__(self) -> NoReturn:
-            raise TypeError("a Consumer has no `for` loop: write `async for`, or take barnabas.sync.Consumer")
+            raise TypeError("Consumer has no `for` loop: write `async for`, or take barnabas.sync.Consumer")
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         """The next record.
