@@ -232,9 +232,7 @@ class Tracing:
         group: str | None,
     ) -> None:
         """Make spans for calls of methods, by their names. Each has a function that gets the records of a result."""
-        common = {"messaging.client.id": client_id}
-        if group is not None:
-            common["messaging.consumer.group.name"] = group
+        common = _of_client(client_id, group)
 
         def traced(method: Callable[..., Any], records_of: Callable[[Any], Sequence[Any]]) -> Callable[..., Any]:
             @functools.wraps(method)
@@ -265,34 +263,33 @@ class Tracing:
         span.end()
 
     def traced_handler(
-        self, handler: Callable[..., Any], executor: futures.Executor | None, group: str | None
+        self, handler: Callable[..., Any], executor: futures.Executor | None, client_id: str, group: str | None
     ) -> Callable[..., Any]:
         """A handler with a span around each call. Those of other processes have none."""
         if not callable(handler) or isinstance(executor, futures.ProcessPoolExecutor):
             return handler
+        common = _of_client(client_id, group)
         if inspect.iscoroutinefunction(handler):
 
             @functools.wraps(handler)
             async def handle(given: Any) -> Any:
-                with self.processing(given if isinstance(given, list) else (given,), group):
+                with self.processing(given if isinstance(given, list) else (given,), common):
                     return await handler(given)
 
             return handle
 
         @functools.wraps(handler)
         def handle_in_thread(given: Any) -> Any:
-            with self.processing(given if isinstance(given, list) else (given,), group):
+            with self.processing(given if isinstance(given, list) else (given,), common):
                 return handler(given)
 
         return handle_in_thread
 
     @contextmanager
-    def processing(self, records: Sequence[Any], group: str | None = None) -> Iterator[Any]:
+    def processing(self, records: Sequence[Any], common: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """The span of the work on records, as the current one: in the trace of a single one, with links to several."""
         topic = records[0].topic if records else None
-        attributes = _attributes("process", "process", topic)
-        if group is not None:
-            attributes["messaging.consumer.group.name"] = group
+        attributes = _attributes("process", "process", topic) | {**(common or {})}
         context: Context | None = None
         if len(records) == 1:
             (record,) = records
@@ -344,6 +341,12 @@ def _attributes(name: str, kind: str, topic: str | None) -> dict[str, Any]:
     if topic is not None:
         found["messaging.destination.name"] = topic
     return found
+
+
+def _of_client(client_id: str, group: str | None) -> dict[str, Any]:
+    """The attributes of the client and its group."""
+    own = {"messaging.client.id": client_id}
+    return own if group is None else own | {"messaging.consumer.group.name": group}
 
 
 def _about(key: object, value: object) -> dict[str, Any]:

@@ -25,7 +25,7 @@ HEAVY = {
     "barnabas_client.assignors.ownership",
     "barnabas_client.cli",
     "barnabas_client.consumer.parallel.runner",
-    "barnabas_client.membership.consumer_protocol",
+    "barnabas_client.membership.consumer_member",
     "barnabas_client.network.login",
     "barnabas_client.producer",
     "barnabas_client.sync",

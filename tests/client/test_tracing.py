@@ -163,6 +163,7 @@ async def test_a_handler_runs_in_the_trace_of_its_record(broker: Broker, topic: 
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
         "messaging.destination.name": topic,
+        "messaging.client.id": "reader",
         "messaging.consumer.group.name": topic,
         "messaging.destination.partition.id": "0",
         "messaging.kafka.offset": 0,
@@ -243,7 +244,7 @@ async def test_share_consumers(broker: Broker, topic: str, spans: Spans) -> None
     (poll,), (work,) = spans.named(f"poll {topic}"), spans.named(f"process {topic}")
     assert links(poll) == [ids(sent)]
     assert poll.attributes is not None and work.attributes is not None
-    assert poll.attributes["messaging.client.id"] == "reader"
+    assert poll.attributes["messaging.client.id"] == work.attributes["messaging.client.id"] == "reader"
     assert poll.attributes["messaging.consumer.group.name"] == group
     assert work.kind is trace.SpanKind.CONSUMER
     assert work.parent is not None and (work.parent.trace_id, work.parent.span_id) == ids(sent)

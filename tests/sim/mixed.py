@@ -15,7 +15,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_client.assignors import Assignor, CooperativeStickyAssignor, RangeAssignor
 from barnabas_client.membership.classic import ClassicMember
-from barnabas_client.membership.consumer_protocol import ConsumerMember
+from barnabas_client.membership.consumer_member import ConsumerMember
 from barnabas_client.membership.effects import NameTopics
 from barnabas_client.membership.member import MemberConfig
 from barnabas_protocol.errors import ErrorCode

@@ -1027,7 +1027,9 @@ class Consumer(AsyncOnly, Generic[K, V]):
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
         config = RunConfig(producer=producer, batch_size=batch_size, **settings)
         if self._tracing is not None:
-            handler = self._tracing.traced_handler(handler, config.executor, self._config.group_id)
+            handler = self._tracing.traced_handler(
+                handler, config.executor, self._client.client_id, self._config.group_id
+            )
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         parallel = import_module("barnabas_client.consumer.parallel.runner")
         runner: Runner = parallel.Runner(self, self._subscription, self._client, self._config, handler, config)

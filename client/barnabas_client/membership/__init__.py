@@ -1,6 +1,6 @@
 """Membership in a consumer group.
 
-:mod:`~barnabas_client.membership.classic` and :mod:`~barnabas_client.membership.consumer_protocol` are the state
+:mod:`~barnabas_client.membership.classic` and :mod:`~barnabas_client.membership.consumer_member` are the state
 machines of a member, pure: one for the classic group protocol, one for the consumer protocol (KIP-848).
 :mod:`~barnabas_client.membership.thread` runs either on a thread and with connections of its own, and
 :class:`~barnabas_client.membership.membership.Membership` is the end that the consumer holds. What describes a member

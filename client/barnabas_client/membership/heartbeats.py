@@ -1,6 +1,6 @@
 """The heartbeats of a member whose coordinator computes the assignment (KIP-848, KIP-932). Pure.
 
-A part of two machines (:mod:`barnabas_client.membership.consumer_protocol`, :mod:`barnabas_client.shares.member`): one
+A part of two machines (:mod:`barnabas_client.membership.consumer_member`, :mod:`barnabas_client.shares.member`): one
 request joins, tells what has changed, returns the assignment and leaves. After an error, or without an answer, the next
 heartbeat tells everything, because the coordinator may have processed the one before or not. Times are those of the
 machine, which builds the requests and changes its state.

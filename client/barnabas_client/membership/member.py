@@ -44,7 +44,7 @@ class MemberConfig(NamedTuple):
 
 class MemberState(Enum):
     """Where a member stands. The machines, :mod:`barnabas_client.membership.classic` and
-    :mod:`barnabas_client.membership.consumer_protocol`, check their own transitions.
+    :mod:`barnabas_client.membership.consumer_member`, check their own transitions.
 
     SYNCING is a state of the classic protocol only, RECONCILING of the consumer protocol only, where JOINING lasts from
     the first heartbeat with epoch 0 until one is answered.

@@ -1,7 +1,7 @@
 """The search for the coordinator of a member's group. Pure.
 
 A part of both machines of a member (:mod:`barnabas_client.membership.classic`,
-:mod:`barnabas_client.membership.consumer_protocol`): it asks any broker with FindCoordinator, keeps the answer until
+:mod:`barnabas_client.membership.consumer_member`): it asks any broker with FindCoordinator, keeps the answer until
 the coordinator is lost, and backs off between attempts. Times and effects are those of the machine.
 """
 

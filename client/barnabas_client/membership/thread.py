@@ -1,7 +1,7 @@
 """The thread of a group membership.
 
 It runs a :class:`~barnabas_client.membership.classic.ClassicMember`, or a
-:class:`~barnabas_client.membership.consumer_protocol.ConsumerMember`, on an event loop and with connections of its own,
+:class:`~barnabas_client.membership.consumer_member.ConsumerMember`, on an event loop and with connections of its own,
 so that a program that blocks its event loop stays a member (until `max_poll_interval_ms`).
 
 **Thread and program exchange messages and one snapshot.** The program sends with :meth:`MemberThread.post`, the thread
@@ -61,7 +61,7 @@ from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from barnabas_protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from barnabas_client.membership.consumer_protocol import ConsumerMember
+    from barnabas_client.membership.consumer_member import ConsumerMember
 
 _log: Final = logger("barnabas_client.membership")
 
@@ -410,7 +410,7 @@ def _machine(config: MemberConfig, assignors: Sequence[Assignor]) -> "ClassicMem
     if config.protocol == "classic":
         return ClassicMember(config, assignors, jitter)
     # Imported here: members of the classic protocol do not need it.
-    member: ConsumerMember = import_module("barnabas_client.membership.consumer_protocol").ConsumerMember(
+    member: ConsumerMember = import_module("barnabas_client.membership.consumer_member").ConsumerMember(
         config, uuid_text(os.urandom(16)), jitter
     )
     return member

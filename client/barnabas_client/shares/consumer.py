@@ -505,7 +505,9 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
         config = HandlerConfig(producer=producer, **settings)
         if self._tracing is not None:
-            handler = self._tracing.traced_handler(handler, config.executor, self._config.group_id)
+            handler = self._tracing.traced_handler(
+                handler, config.executor, self._client.client_id, self._config.group_id
+            )
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         module = import_module("barnabas_client.shares.runner")
         runner: ShareRunner = module.ShareRunner(self._polls, self._client, self._config, handler, config)

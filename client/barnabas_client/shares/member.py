@@ -4,7 +4,7 @@ One request does everything: ShareGroupHeartbeat joins with member epoch 0, tell
 returns the partitions to fetch from, and leaves with epoch -1. Several members may have the same partition, so nothing
 is revoked: an assignment replaces the one before at once.
 
-The machine has the shape of :mod:`barnabas_client.membership.consumer_protocol`, and its effects: events come in with
+The machine has the shape of :mod:`barnabas_client.membership.consumer_member`, and its effects: events come in with
 the time `now`. A member that is fenced or unknown joins again with epoch 0 and its old member id.
 
 Sources: ``ShareMembershipManager.java``, ``ShareHeartbeatRequestManager.java``; KIP-932.

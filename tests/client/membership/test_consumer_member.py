@@ -14,7 +14,7 @@ from barnabas_client.errors import (
     UnsupportedAssignorError,
     UnsupportedVersionError,
 )
-from barnabas_client.membership.consumer_protocol import ConsumerMember
+from barnabas_client.membership.consumer_member import ConsumerMember
 from barnabas_client.membership.effects import Assign, Disconnect, Effect, Fail, NameTopics, Note, Revoke, Send
 from barnabas_client.membership.effects import Coordinator as Address
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState

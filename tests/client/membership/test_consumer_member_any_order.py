@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from barnabas_client.errors import KafkaConnectionError
-from barnabas_client.membership.consumer_protocol import ConsumerMember
+from barnabas_client.membership.consumer_member import ConsumerMember
 from barnabas_client.membership.effects import Assign, Effect, NameTopics, Revoke, Send
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState
 from barnabas_protocol.errors import ErrorCode
