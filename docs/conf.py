@@ -26,7 +26,8 @@ release = VERSION
 
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**", "examples/README.md", "tests/*.md"]
-exclude_patterns = ["docs/_*"]
+# Sphinx walks twice through all folders that these do not name: environments and caches have thousands of files.
+exclude_patterns = ["docs/_*", ".*", "build", "tests/*/*"]
 
 #: The sidebar. A page that is missing here is a warning, and a warning ends the build.
 NAVIGATION = {
