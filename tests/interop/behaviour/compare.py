@@ -33,13 +33,15 @@ def differences(kafka: Transcript, ours: Transcript) -> list[Found]:
 
 
 def _differ(path: str, kafka: Any, ours: Any) -> Iterator[Found]:
+    if kafka == ours:
+        return
     if isinstance(kafka, dict) and isinstance(ours, dict):
         for key in [*kafka, *(key for key in ours if key not in kafka)]:
             below = f"{path}.{key}" if path else key
             yield from _differ(below, kafka.get(key, MISSING), ours.get(key, MISSING))
     elif kafka is None and isinstance(ours, str) and ours and path.rpartition(".")[2] in TEXTS:
         return
-    elif kafka != ours:
+    else:
         yield Found(path, kafka, ours)
 
 

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -106,9 +107,10 @@ class Normaliser:
             elements.append((text, self.normalise(one)))
         elements.sort(key=lambda element: (element[0], repr(element[1])))
         keyed: dict[str, Any] = {}
+        counts = Counter[str]()
         for text, content in elements:
-            count = sum(key == text or key.startswith(f"{text} #") for key in keyed)
-            keyed[text if not count else f"{text} #{count + 1}"] = content
+            counts[text] += 1
+            keyed[text if counts[text] == 1 else f"{text} #{counts[text]}"] = content
         return keyed
 
     def _number(self, value: int, name: str) -> Any:
