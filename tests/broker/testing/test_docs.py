@@ -13,8 +13,17 @@ pytestmark = pytest.mark.programs
 
 pytest_plugins = ["pytester"]
 
-PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "testing.md"
 SCHEMAS = PAGE.parent / "guide" / "schema-registry.md"
+#: As a user's run, except that brokers start by forks.
+OPTIONS = ["-p", "tests.nursery", "-p", "no:cacheprovider", "-W", "error"]
+OPTIONS += ["-o", "asyncio_default_fixture_loop_scope=function"]
+
+
+@pytest.fixture(autouse=True)
+def finds_the_nursery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def has_etcd() -> bool:
@@ -33,8 +42,7 @@ def test_the_examples_pass(pytester: pytest.Pytester, mode: str) -> None:
     examples = [each for each in blocks("python") if "kafka_cluster" not in each or has_etcd()]
     for number, example in enumerate(examples):
         pytester.makepyfile(**{f"test_example_{number}": example})
-    options = ["-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function"]
-    result = pytester.runpytest_subprocess(*options, f"--kafka-broker-mode={mode}", timeout=280)
+    result = pytester.runpytest_subprocess(*OPTIONS, f"--kafka-broker-mode={mode}", timeout=280)
     result.assert_outcomes(passed=len(examples))
 
 
@@ -42,5 +50,4 @@ def test_the_examples_with_schemas_pass(pytester: pytest.Pytester) -> None:
     pytest.importorskip("faststream", reason="needs faststream[confluent]")
     (example,) = blocks("py", SCHEMAS)
     pytester.makepyfile(example)
-    options = ["-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function"]
-    pytester.runpytest_subprocess(*options, timeout=120).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*OPTIONS, timeout=120).assert_outcomes(passed=1)
