@@ -32,7 +32,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Start a broker with keys like ``num_partitions="2"``; again on the same data after it was stopped."""
     started: list[BrokerServer] = []
 
-    async def start(*, clock: Clock | None = None, **settings: str) -> BrokerServer:
+    async def start(*, clock: Clock | None = None, http_port: int | None = None, **settings: str) -> BrokerServer:
         given = {
             "log.dir": str(tmp_path / "data"),
             "group.initial.rebalance.delay.ms": "0",
@@ -40,7 +40,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             "transaction.state.log.num.partitions": "4",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0, clock=clock)
+        broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0, http_port=http_port, clock=clock)
         started.append(broker)
         return broker
 

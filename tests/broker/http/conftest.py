@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -11,10 +10,10 @@ import pytest
 from yarl import URL
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config import BROKER_KEYS, Config
+from tests.broker.conftest import StartBroker
 from tests.wire import PATIENCE
 
-StartBroker = Callable[..., Awaitable[BrokerServer]]
+__all__ = ["Http", "HttpResponse", "StartBroker"]
 
 
 class HttpResponse(NamedTuple):
@@ -51,22 +50,11 @@ async def http() -> AsyncIterator[Http]:
 
 
 @pytest.fixture
-async def start_broker(tmp_path: Path, http: Http) -> AsyncIterator[StartBroker]:
-    """Start a broker with keys like ``num_partitions="2"``; `http` connects to the one that was started last."""
-    started: list[BrokerServer] = []
+def start_broker(http: Http, start_broker: StartBroker) -> StartBroker:
+    """Start a broker as that of `tests/broker/conftest.py` does; `http` connects to the one that was started last."""
 
-    async def start(**settings: str) -> BrokerServer:
-        given = {
-            "log.dir": str(tmp_path / "data"),
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.num.partitions": "4",
-            "transaction.state.log.num.partitions": "4",
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-        http.broker = broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0, http_port=0)
-        started.append(broker)
-        return broker
+    async def start(**given: Any) -> BrokerServer:
+        http.broker = await start_broker(http_port=0, **given)
+        return http.broker
 
-    yield start
-    for broker in started:
-        await broker.stop()
+    return start
