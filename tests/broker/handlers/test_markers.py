@@ -150,7 +150,7 @@ async def test_markers_of_a_broker_s_own_partitions(broker: BrokerServer, commit
 
 
 async def test_markers_are_written_when_the_disk_has_space_again(
-    broker: BrokerServer, fast: None, failing: list[OSError], caplog: pytest.LogCaptureFixture
+    fast: None, broker: BrokerServer, failing: list[OSError], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with producing(broker) as producer:
         await producer.write()
