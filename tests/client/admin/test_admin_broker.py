@@ -144,9 +144,15 @@ async def test_members_are_removed(empty_servers: str, admin: Admin, protocol: G
             group_protocol=protocol,
         )
 
-    async with static("one") as one, static("two") as two, asyncio.timeout(60):
+    async with asyncio.timeout(60), static("one") as one:
+        two = static("two")
+        joining = asyncio.create_task(two.start())
+        # The second member joins when the first one has polled: otherwise after 40 s.
+        while not joining.done():
+            await one.getmany(timeout_ms=50)
         while not all(len(each.assignment()) == 1 for each in (one, two)):
             await asyncio.gather(one.getmany(timeout_ms=50), two.getmany(timeout_ms=50))
+        await two.stop()
     removed = await admin.remove_group_members("static", ["one", "none", "one"], reason="smaller", raise_errors=False)
     assert [(each.member, each.error and each.error.code) for each in removed] == [
         ("one", None),
