@@ -786,12 +786,12 @@ class Sightings:
         if isinstance(event, Departure):
             sight = self._members.get(event.member.member_id or "")
             silent_ms = event.heard_ago_ms if isinstance(event, MemberExpired) else 0
-            has_left = isinstance(event, MemberLeft) and sight is not None and connection in (None, sight.connection)
+            asked = isinstance(event, MemberLeft) and sight is not None and _is_of_program(connection, sight)
             heard_at = now - silent_ms / 1000
-            seen = self._gone(event.member.member_id or "", event.member, now, heard_at, has_left=has_left)
+            seen = self._gone(event.member.member_id or "", event.member, now, heard_at, has_left=asked)
             if isinstance(event, MemberLeft) and sight is not None:
-                if connection not in (None, sight.connection):
-                    seen["removed_by"] = connection.client_id if connection is not None else None
+                if connection is not None and not asked:
+                    seen["removed_by"] = connection.client_id
                 if now < sight.new_until and sight.changes is not None:
                     seen["changes"] = tuple(OffsetChange(*place, *change) for place, change in sight.changes.items())
             return self._without_known(event, seen)
@@ -910,3 +910,12 @@ class Sightings:
 
 def _ago(at: float | None, now: float) -> float | None:
     return None if at is None else max(now - at, 0.0) * 1000
+
+
+def _is_of_program(connection: MemberConnection | None, sight: Sight) -> bool:
+    """Whether a request on a connection comes from the program of a member, as far as is known.
+
+    A client that ends while its JoinGroup waits for the response leaves on another connection.
+    """
+    known = sight.connection
+    return connection is None or connection is known or (known is not None and connection.client is known.client)

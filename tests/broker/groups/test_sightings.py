@@ -195,6 +195,14 @@ async def test_a_member_that_another_client_removes() -> None:
     assert newest(one.service, MemberLeft)["removed_by"] == "admin"
 
 
+async def test_a_program_that_leaves_on_another_connection_of_its_own_was_not_removed() -> None:
+    """As one that is stopped while its JoinGroup waits for the response."""
+    one = await program()
+    one.connect()
+    one.leave()
+    assert "removed_by" not in newest(one.service, MemberLeft)
+
+
 async def test_a_member_that_may_not_read_its_group_any_more() -> None:
     one = await program()
     groups = one.service.groups
