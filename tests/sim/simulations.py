@@ -47,7 +47,7 @@ SIMULATIONS: Final[Mapping[str, Simulation]] = {
     "classic": Simulation(
         run=run_seed,
         bugs=bugs.BUGS,
-        seeds=50,
+        seeds=25,
         all_seeds=150,
         step=25,
         searched=2000,
