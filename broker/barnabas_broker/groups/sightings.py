@@ -892,7 +892,8 @@ class Sightings:
             if not connection.client.is_shared:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
                 fields["furthest"] = connection.client.furthest() or None
-                fields["given"] = (connection.client.given(now) or None) if has_left else None
+                if has_left:  # otherwise the event may be one of a member that is replaced, which has no such field
+                    fields["given"] = connection.client.given(now) or None
             connection.members.pop((self._group_id, member_id), None)
             fields["software"] = connection.software or None
             fields["denied_ago_ms"] = connection.denied_ago_ms(self._group_id, now)
