@@ -157,6 +157,8 @@ _OF_LAG: Final = (*_WHERE_LAG_IS, "too_many_members")
 LATE_MEMBER: Final = "late_member"
 #: The kind of the diagnosis of a rebalance that takes long, and is not over.
 REBALANCING: Final = "rebalancing"
+#: The kind of the diagnosis of a topic that members do not read any more.
+LEFT_TOPIC: Final = "left_topic"
 #: The kind of the diagnosis of a transaction in which offsets are pending.
 PENDING: Final = "pending_offsets"
 #: A transaction is open for long after so many milliseconds; after the broker's default of
@@ -232,6 +234,7 @@ OF_NOW: Final = (
     LAG_GROWS,
     PENDING,
     REBALANCING,
+    LEFT_TOPIC,
 )
 #: So many records to read at most may all be markers at the end of transactions, which consumers do not get.
 MOST_MARKERS: Final = 100
@@ -415,6 +418,9 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     # What was deleted cannot be read.
     there = {place: end - start for place, (offset, start, end) in present.outside.items() if offset < start}
     present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
+    left, unread = _of_left_topics(present, past), _unread_topics(present)
+    # Whether members keep up does not show in topics that they do not read.
+    present = replace(present, lags={place: lag for place, lag in present.lags.items() if place[0] not in unread})
     told = explain(past, since=since_ms)
     storms = _of_storm(present, past, told, now_ms)
     diagnoses = [
@@ -438,6 +444,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_late_members(present, past, since_ms),
         *_of_cut_connections(present, past, since_ms),
         *_under_way(present, past, now_ms),
+        *left,
         *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
     ]
@@ -1291,8 +1298,31 @@ def _under_way(present: Present, events: Sequence[GroupEvent], now_ms: int) -> l
             f"{DOES_NOT_POLL} The rebalance goes on when it rejoins, leaves or misses its session, at the latest"
             f" {ms(first.rebalance_timeout_ms)} after it began."
         )
+    leader = _leader_that_is_gone(events)
+    if leader is not None and present.state == "CompletingRebalance":
+        session = "" if leader.session_ms is None else f" of {ms(leader.session_ms)}"
+        what = f"all members have joined, and wait for the assignment by {leader.name}, whose connection was closed at"
+        what += f" {words.clock(leader.time)}: it probably crashed or was killed, and is removed when its"
+        what += f" session{session} is over"
+        remedy = "Look why its process ended: its last lines of log, kill -9, out of memory, or an error at its start."
     text = f"A rebalance has been under way for {ms(now_ms - last.time)}: {what}."
     return [Diagnosis(present.group, REBALANCING, severity, text, CERTAIN, evidence, remedy)]
+
+
+def _leader_that_is_gone(events: Sequence[GroupEvent]) -> MemberDisconnected | None:
+    """The end of the connection of the leader that has to assign, if it has not connected again; None if it has one."""
+    closed: dict[str | None, MemberDisconnected] = {}
+    leader: Member | None = None
+    for event in events:
+        if isinstance(event, RebalanceStarted):
+            leader = None
+        elif isinstance(event, JoinPhaseOver):
+            leader = event.leader
+        elif isinstance(event, MemberDisconnected) and event.gone_ago_ms is None:
+            closed[event.member.member_id] = event
+        elif isinstance(event, MemberReconnected):
+            closed.pop(event.member.member_id, None)
+    return None if leader is None else closed.get(leader.member_id)
 
 
 def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:
@@ -1473,6 +1503,38 @@ def _of_lag(
     evidence = () if now.lag_now is not None else (f"The lag is {lag:,} now.",)
     sure = PROBABLE if event.throttled else CERTAIN
     return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time, event=event)]
+
+
+def _unread_topics(present: Present) -> frozenset[str]:
+    """The topics with records to read to which no member subscribes, if it is known to what all of them do."""
+    readers = present.readers
+    read = frozenset[str]().union(*(each.topics for each in readers))
+    if not read or any(each.regex or not each.is_known for each in readers):
+        return frozenset()
+    return frozenset(topic for topic, _ in present.lags) - read
+
+
+def _of_left_topics(present: Present, events: Iterable[GroupEvent]) -> list[Diagnosis]:
+    """Topics that members have removed from their subscriptions, and no member reads any more, while records wait."""
+    here = {each.member.member_id for each in present.readers}
+    unread = _unread_topics(present)
+    removed: dict[str, SubscriptionChanged] = {}
+    for event in events:
+        if isinstance(event, SubscriptionChanged) and event.member.member_id in here:
+            removed.update((topic, event) for topic in event.removed or () if topic in unread)
+    found = []
+    for topic, event in list(removed.items())[:_MOST]:
+        lag = sum(records for place, records in present.lags.items() if place[0] == topic)
+        if lag:
+            text = f"{words.count(lag, 'record')} of {topic} {'waits' if lag == 1 else 'wait'}, which no member reads"
+            text += f" since {event.name} removed it from its subscription at {words.clock(event.time)}."
+            remedy = (
+                "If that was not meant: subscribe() replaces the subscription before; name all topics in one call. If"
+                f" it was: `barnabas groups delete {quote(present.group)} --topic {quote(topic)}` deletes the"
+                " offsets of the topic."
+            )
+            found.append(Diagnosis(present.group, LEFT_TOPIC, SICK, text, CERTAIN, remedy=remedy, event=event))
+    return found
 
 
 def _gone(diagnoses: Iterable[Diagnosis]) -> Mapping[str | None, Diagnosis]:

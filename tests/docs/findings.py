@@ -46,6 +46,7 @@ MEANING: Final = {
     "lag_grows": "less is consumed than written",
     "late_member": "a member rejoins late, and the others wait",
     "left_and_joined": "a member left and joined again at once: polled too slowly, or unsubscribed",
+    "left_topic": "members have removed a topic from their subscriptions, no member reads it, and records wait there",
     "left_out": "a program with `assign()` does not read partitions that were added",
     "left_uncommitted": "programs leave again and again without a commit of records that they had got",
     "never_joined": "a client asks for the coordinator of a group, and does not join",

@@ -175,6 +175,40 @@ def test_a_rebalance_that_waits_for_a_member_names_it() -> None:
     assert "it waits until all members have joined again" in found.text
 
 
+def test_a_leader_that_is_gone_is_not_said_to_assign_slowly() -> None:
+    began = event(RebalanceStarted, at=NOW - 16_000, reason="c1 joined")
+    closed = event(MemberDisconnected, NOW - 15_000, 1, closed_by="client", session_ms=45_000)
+    chosen = {"member_id": "m1", "client_id": "c", "host": "/h", "instance_id": None}
+    phase = event(JoinPhaseOver, at=NOW - 13_000, members=1, took_ms=3_000, leader=chosen)
+    group = present(reader(1), state="CompletingRebalance")
+    (found,) = [each for each in told(group, began, closed, phase) if each.kind == "rebalancing"]
+    assert found.text == (
+        "A rebalance has been under way for 16 s: all members have joined, and wait for the assignment by c (h), whose"
+        f" connection was closed at {clock(NOW - 15_000)}: it probably crashed or was killed, and is removed when its"
+        " session of 45 s is over."
+    )
+    assert str(found.remedy).startswith("Look why its process ended")
+    back = event(MemberReconnected, NOW - 14_000, 1)
+    (found,) = [each for each in told(group, began, closed, back, phase) if each.kind == "rebalancing"]
+    assert str(found.remedy).startswith("Look at the log of the leader")
+
+
+def test_a_topic_that_members_do_not_read_any_more_says_nothing_about_how_they_keep_up() -> None:
+    lags = {("carts", 0): 416, ("carts", 1): 416, ("t", 0): 18}
+    changed = event(SubscriptionChanged, 100_000, 1, added=["t"], removed=["carts"])
+    group = present(reader(1, partitions=(0,)), lags=lags)
+    (found,) = told(group, changed, grows(members=1, idle=0, owned=1))
+    assert (found.kind, found.as_data()["severity"]) == ("left_topic", "sick")
+    assert found.text == (
+        "832 records of carts wait, which no member reads since c (h) removed it from its subscription at"
+        f" {clock(100_000)}."
+    )
+    assert "subscribe() replaces the subscription before" in str(found.remedy)
+    assert "`barnabas groups delete g --topic carts`" in str(found.remedy)
+    assert told(group) == [], "it may have been so for long"
+    assert told(present(reader(1), lags={("t", 0): 18}), changed) == [], "nothing waits there"
+
+
 def test_a_member_that_held_up_a_rebalance_until_it_was_gone() -> None:
     began = event(RebalanceStarted, at=100_000, reason="c3 joined", cause="member_joined")
     waits = event(RejoinAwaited, 110_000, 2, client="slow", **AWAITED)

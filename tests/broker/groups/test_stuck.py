@@ -587,6 +587,20 @@ async def test_a_lag_that_grows_says_what_is_written_to_the_partition_that_has_i
         assert grows.written_there == pytest.approx(10 * grows.took_ms / 1000, rel=0.05)
 
 
+async def test_the_lag_of_a_topic_that_members_do_not_read_any_more_is_not_theirs() -> None:
+    logs = Logs(0)
+    member = await reader(logs)
+    answer = member.service.commit(
+        0, topic="old", member_id=member.member_id, generation=member.generation, version=7, caller=member.caller
+    )
+    await member.service.ask(answer, 7)
+    for end in range(40, 4_000, 40):
+        logs.end_offset = end
+        await member.commits(end - 10)
+        await member.goes_on(end)
+    assert member.service.events_of(LagGrows) == []
+
+
 async def test_a_lag_that_grows_says_which_member_has_it_and_since_when_that_stands_still() -> None:
     """The second one hangs after its first commits; its library fetches ahead."""
     logs = Logs(0)

@@ -169,12 +169,14 @@ class StuckCheck:
         passed: dict[Partition, AbortedRead] = {}
         passed_before = self._aborted_read.of(name)
         one_behind: dict[Partition, OneBehind] = {}
+        # Whether members keep up does not show in topics that they do not read any more.
+        subscribed = {topic for topic in hosted.offsets.topics if hosted.subscribes_to(topic)}
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
                 self._questions.add_log((topic, number))
                 committed_in += 1
-                if readable is not None:
+                if readable is not None and (topic in subscribed or not subscribed):
                     known.append((topic, number))
                     sum_of_offsets += committed.offset
                     sum_of_ends += max(readable[1], committed.offset)
@@ -204,12 +206,13 @@ class StuckCheck:
             growth = self._lags.look(name, hash(tuple(known)), sum_of_offsets, lag, now)
             if growth is not None:
                 yield from self._owners(hosted, owners)
-                lags = yield from self._count_lags(waiting, owners, logs)
+                theirs = {place: offset for place, offset in waiting.items() if place[0] in subscribed} or waiting
+                lags = yield from self._count_lags(theirs, owners, logs)
                 stood = min(growth.seconds / 2, self._patience)
-                spread, throttled = self._spread(hosted, lags, waiting, stood, now), self._throttled(owners, now)
-                spread = {**spread, "written_there": self._written_there(name, waiting, lags, growth, logs, stood, now)}
+                spread, throttled = self._spread(hosted, lags, theirs, stood, now), self._throttled(owners, now)
+                spread = {**spread, "written_there": self._written_there(name, theirs, lags, growth, logs, stood, now)}
                 event = _lag_grows(generation, growth, len(known), committed_in, throttled, spread)
-                is_read = lags.most() is None and not throttled and self._is_read(name, waiting, lags, stood, now)
+                is_read = lags.most() is None and not throttled and self._is_read(name, theirs, lags, stood, now)
                 if self._hosted_groups.by_id.get(name) is hosted and not is_read:
                     self._hosted_groups.publish(name, event)
         if often := hosted.sightings.committing(LEAST_PER_SECOND * self._interval):
