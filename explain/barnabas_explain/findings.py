@@ -145,6 +145,8 @@ _MOST_AT_REBALANCES: Final = 0.9
 _TOGETHER_MS: Final = 15_000
 #: A new member takes the place of one that leaves so many milliseconds after it has joined, or soon before it does.
 _SURGE_MS: Final = 5_000
+#: A program that is a member for so many milliseconds, and commits nothing, may be a probe, or make one for a call.
+_PROBE_MS: Final = 5_000
 #: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
 #: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job at
 #: most once a minute.
@@ -1956,8 +1958,18 @@ def _of_loop(
         brief = f"{last.name} stopped and started again and again"
         text = f"{brief}: {often}, and it left the group each time{stuck}"
         remedy = (
-            f"Look what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
+            f"ook what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
         )
+        is_brief = max(life.took_ms for life in lives) <= _PROBE_MS
+        if is_brief and not stuck and not any(life.event.commits for life in lives):
+            text += ", without a commit"
+            remedy = (
+                "It stays for so short that it gets few records or none. If it makes a consumer for each call: keep one"
+                " open, and poll it in a loop. If it is a health check: give it a group.id of its own, or let it ask an"
+                f" Admin. Else l{remedy}"
+            )
+        else:
+            remedy = f"L{remedy}"
         return Finding(RESTART_LOOP, last.member, text, skip or remedy, CERTAIN, brief=f"{brief}{where}")
     brief = f"{last.name} probably {'crashed or was restarted' if is_static else 'crashed'} again and again"
     text = f"{brief}: {often}, and its connection was closed"

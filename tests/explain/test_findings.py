@@ -677,6 +677,22 @@ def test_a_program_that_leaves_and_comes_back_again_and_again_is_one_finding() -
     )
 
 
+@pytest.mark.parametrize(("commits", "took"), [(None, 1), (3, 1), (None, 8)])
+def test_a_program_that_is_a_member_for_a_moment_again_and_again_may_be_a_probe(commits: int | None, took: int) -> None:
+    records = []
+    for number, start in enumerate((100, 110, 120, 130), 1):
+        records.append(event(MemberJoined, start * 1_000, number))
+        seen = {**OPEN, "connection": "closed", "joined_ago_ms": took * 1_000, "commits": commits}
+        records.append(event(MemberLeft, (start + took) * 1_000, number, **seen))
+    events = read(records)
+    finding = find(events).about(events[-1])
+    assert finding is not None and finding.kind == "restart_loop"
+    is_probe = commits is None and took == 1
+    assert finding.text.endswith("it left the group each time, without a commit") is is_probe
+    assert ("If it is a health check: give it a group.id of its own" in str(finding.remedy)) is is_probe
+    assert "ook what stops c (h): an error after which it closes its consumer" in str(finding.remedy)
+
+
 @pytest.mark.parametrize(
     ("by", "after_ms", "is_domino"),
     [(77, 50, True), (77, 2_000, False), (None, 50, False)],

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from barnabas_client.network.connection import KEEPALIVE_SECONDS, Connection
 from tests.world.loop import LIFE, Life
 from tests.world.world import World
 
@@ -111,11 +112,14 @@ class Network:
         self._ends.get(end.life, {}).pop(end, None)
 
     def died(self, life: Life, *, silent: bool) -> None:
-        """A process was killed: its kernel closes its connections, unless the machine is down."""
+        """A process was killed: its kernel closes its connections, unless the machine is down. Then the client's TCP
+        finds out after some time."""
         for end in self._ends.pop(life, {}):
             end.is_open = False
             if not silent:
                 end.reset_peer()
+            elif end.peer is not None and isinstance(end.peer.protocol, Connection):
+                self.world.after(KEEPALIVE_SECONDS, end.peer.reset)
 
 
 def _resolve(waiter: "asyncio.Future[None]", error: Exception | None) -> None:

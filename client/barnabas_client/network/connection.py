@@ -11,6 +11,7 @@ on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`. It does 
 
 import asyncio
 import math
+import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping
@@ -58,6 +59,30 @@ _CLOSED: Final = "the broker closed it"
 
 #: Decodes a response: takes the version of the request, and the frame.
 Decoder = Callable[[int, Buffer], T]
+
+
+#: TCP probes a connection on which nothing has arrived for so many seconds, and again after so many, so often. A broker
+#: whose machine has lost power sends nothing, and a JoinGroup may wait for five minutes.
+_IDLE_SECONDS: Final = 20
+_PROBE_SECONDS: Final = 5
+_PROBES: Final = 4
+#: After so many seconds it is known that the other end does not exist.
+KEEPALIVE_SECONDS: Final = _IDLE_SECONDS + _PROBES * _PROBE_SECONDS
+#: The options of TCP for that; some systems lack some of them, and have their own times.
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", _IDLE_SECONDS), ("TCP_KEEPINTVL", _PROBE_SECONDS), ("TCP_KEEPCNT", _PROBES))
+
+
+def _keep_alive(given: Any) -> None:
+    """Let TCP look from time to time whether the other end of a connection still exists.
+
+    Args:
+        given: the socket; None without one.
+    """
+    if given is not None:
+        given.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                given.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class _InFlight:
@@ -270,6 +295,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
+        _keep_alive(transport.get_extra_info("socket"))
         self.last_used = self._loop.time()
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from barnabas_client.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
-from barnabas_client.network.connection import Connection
+from barnabas_client.network.connection import KEEPALIVE_SECONDS, Connection
 from barnabas_client.network.versions import ApiRange, choose_version
 from barnabas_protocol.codec import encode_response
 from barnabas_protocol.errors import ErrorCode
@@ -304,3 +304,25 @@ async def test_ctrl_c_between_two_steps_of_a_response(
     else:
         assert isinstance(other.exception(), KafkaConnectionError)
     await connection.close()
+
+
+async def test_tcp_looks_whether_a_silent_broker_still_exists() -> None:
+    """Its machine may have lost power: it sends nothing then, and a JoinGroup may wait for minutes."""
+    accepted: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
+    connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1], "client")
+    transport, _ = await asyncio.get_running_loop().create_connection(
+        lambda: connection, connection.host, connection.port
+    )
+    opened = transport.get_extra_info("socket")
+    assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        idle, every, times = (
+            opened.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + every * times == KEEPALIVE_SECONDS <= 60
+    connection.abort("the test is over")
+    for writer in accepted:
+        writer.close()
+    server.close()
