@@ -3449,6 +3449,13 @@ SPREAD_KEYS: Final = (
 KEYS_MOVE: Final = "Keys may get other partitions then, so that their new records are not in order with those before."
 
 
+#: Who writes the records is not known.
+_RETRIES: Final = (
+    "If its program writes records at which it fails to the topic again, they are a part of what is written, and more"
+    " work does not help: limit the attempts."
+)
+
+
 @event("lag_grows")
 class LagGrows(GroupEvent):
     """The lag of a group grows, because less is consumed than written; again when it has lasted twice as long."""
@@ -3518,14 +3525,14 @@ class LagGrows(GroupEvent):
         if self.members >= self.owned:
             remedy = "There is a member for each partition: give the topics more partitions"
             remedy += ", as more members do not help" if self.idle else ", and start more members"
-            return Told(f"{text}.", f"{remedy}. {KEYS_MOVE} Or {more}")
+            return Told(f"{text}.", f"{remedy}. {KEYS_MOVE} Or {more} {_RETRIES}")
         has = "there is 1" if self.members == 1 else f"there are {self.members}"
         each = f"{has}, and {words.count(self.owned, 'partition')}, of which each can have its own"
         if self.members and self.factor > self.owned / self.members:
             most = f"{self.owned / self.members:.1f}".removesuffix(".0")
             remedy = f"First {more} More members are not enough: {each}, so that they do at most {most} times the work;"
-            return Told(f"{text}.", f"{remedy} with more partitions they do more. {KEYS_MOVE}")
-        return Told(f"{text}.", f"Start more members: {each}. Or {more}")
+            return Told(f"{text}.", f"{remedy} with more partitions they do more. {KEYS_MOVE} {_RETRIES}")
+        return Told(f"{text}.", f"Start more members: {each}. Or {more} {_RETRIES}")
 
     def _of_behind(self, members: Sequence[MemberLag]) -> Told:
         """The members or the partition that have nearly all of the lag, and what to do. Several stand still."""
