@@ -144,7 +144,9 @@ async def test_a_group_without_members_is_judged_by_all_of_its_events(
         while not (found := (await ask(port, "/groups"))[1]["groups"][0]["findings"]):
             pass
     assert [each["kind"] for each in found] == ["no_members"]
-    assert found[0]["evidence"][0].startswith("The last one was c1 (127.0.0.1)")
+    assert found[0]["evidence"][0].startswith(
+        "c1 (127.0.0.1) was among the last ones, and its connection is still open"
+    )
 
 
 async def test_rates_come_from_offsets_that_move(
