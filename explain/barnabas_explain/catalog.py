@@ -30,7 +30,9 @@ from barnabas_explain.members import (
     Partition,
     Pause,
     Position,
+    are_alike,
     by_topic,
+    is_default,
     moves_between,
     partitions_of,
 )
@@ -2970,7 +2972,11 @@ class OffsetsStuck(ReadAgain):
     @property
     def is_intruder(self) -> bool:
         """Whether it reads on without a commit in partitions that another program had before."""
-        return self.fetches == "beyond" and self.commits == 0 and self.before is not None
+        if self.fetches != "beyond" or self.commits != 0 or self.before is None:
+            return False
+        own, other = self.member.client_id or "", self.before.client_id or ""
+        # Client ids that libraries choose are the same in all programs.
+        return is_default(own) or is_default(other) or not are_alike(own, other)
 
     @property
     def _commits_lately(self) -> bool:
@@ -3299,8 +3305,12 @@ class NothingCommitted(ReadAgain):
 
 def _untaken(is_incremental: bool | None) -> Told:
     """Why a member neither fetches a partition nor asks for its committed offset, and the remedy."""
-    why = "its program has probably not taken its assignment: its rebalance listener fails, or does not return"
-    remedy = "Look in its log for an error in its rebalance listener (on_assign, on_partitions_assigned)."
+    why = "its program has probably not taken its assignment: its rebalance listener fails, or does not return,"
+    why += " or nothing polls this consumer"
+    remedy = (
+        "Look in its log for an error in its rebalance listener (on_assign, on_partitions_assigned). Without one,"
+        " perhaps nothing polls this consumer, such as one that was made before a fork: make it where it is polled."
+    )
     if is_incremental:
         why += ", or calls assign() though its assignments are incremental"
         remedy += (

@@ -73,7 +73,16 @@ from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import MOST_OF, Lags
-from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
+from barnabas_explain.members import (
+    Member,
+    MemberLag,
+    Partition,
+    Position,
+    are_alike,
+    by_topic,
+    is_default,
+    partitions_of,
+)
 from barnabas_explain.rejoins import GOES_ON, awaited_now, late_members
 from barnabas_explain.runs import Run
 from barnabas_explain.spelling import TOGETHER, speller
@@ -1714,7 +1723,7 @@ def _of_denied_topics(present: Present, events: Sequence[GroupEvent], now_ms: in
     diagnoses = []
     for event in denied.values():
         text, remedy = event.sentence()
-        sure = PROBABLE if found.is_default(event.member.client_id or "") else CERTAIN
+        sure = PROBABLE if is_default(event.member.client_id or "") else CERTAIN
         diagnoses.append(Diagnosis(present.group, "topic_denied", BROKEN, text, sure, (), remedy, event.time))
     return diagnoses
 
@@ -1748,14 +1757,14 @@ def _of_two_services(present: Present, events: Iterable[GroupEvent], now_ms: int
         if reader is None or not isinstance(event, MemberJoined):
             continue
         client_id = reader.member.client_id or ""
-        if now_ms - event.time < _TOGETHER_MS or event.inferred or found.is_default(client_id):
+        if now_ms - event.time < _TOGETHER_MS or event.inferred or is_default(client_id):
             continue
         libraries.setdefault(found.library_of(event), []).append(reader)
     if len(libraries) != 2 or max(map(len, libraries.values())) > _MOST_COMPARED:
         return []
     (first, firsts), (second, seconds) = sorted(libraries.items(), key=lambda each: (not each[0], each[0]))
     pairs = [(one, other) for one in firsts for other in seconds]
-    if any(found.are_alike(one.member.client_id or "", other.member.client_id or "") for one, other in pairs):
+    if any(are_alike(one.member.client_id or "", other.member.client_id or "") for one, other in pairs):
         return []
     shared = next(((one, other) for one, other in pairs if one.topics & other.topics), None)
     if shared is None:

@@ -121,10 +121,9 @@ from barnabas_explain.findings import (
     colliding,
     distinct,
     find,
-    is_default,
 )
 from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
-from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position
+from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position, is_default
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.rejoins import GOES_ON, held_up, late_members
 from barnabas_explain.spelling import speller

@@ -12,7 +12,6 @@ of which began after the one before had ended.
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +62,16 @@ from barnabas_explain.catalog import (
     reset_offsets,
     skip_record,
 )
-from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, Position, by_topic
+from barnabas_explain.members import (
+    MOST_MEMBERS,
+    ByTopic,
+    Member,
+    Partition,
+    Position,
+    are_alike,
+    by_topic,
+    is_default,
+)
 from barnabas_explain.rejoins import GOES_ON
 from barnabas_explain.runs import STOPS_MS, Run, Runs
 from barnabas_explain.spelling import CLOSING
@@ -2074,27 +2082,6 @@ class Distinct(Member):
         host = (self.host or "").removeprefix("/")
         end = (self.member_id or "")[-4:]
         return f"{self.client_id or self.instance_id}…{end} ({host})" if host else f"{self.client_id}…{end}"
-
-
-#: The length of a beginning of two client ids that is no accident.
-_SAME_BEGINNING: Final = 3
-#: How the client ids begin that libraries choose by themselves.
-_DEFAULTS: Final = ("rdkafka", "aiokafka-", "kafka-python-", "consumer-", "sarama", "kgo")
-
-
-def is_default(client_id: str) -> bool:
-    """Whether a client id is one that a library chooses by itself."""
-    return client_id.startswith(_DEFAULTS)
-
-
-def are_alike(one: str, other: str) -> bool:
-    """Whether two client ids may be those of one service: they begin alike, or one has the first word of the other."""
-    one, other = one.lower(), other.lower()
-    length = min(_SAME_BEGINNING, len(one), len(other))
-    if one[:length] == other[:length]:
-        return True
-    firsts = (re.split(r"[\W_\d]+", each.lstrip("-_."))[0] for each in (one, other))
-    return any(len(word) >= _SAME_BEGINNING and word in one and word in other for word in firsts)
 
 
 def colliding(events: Iterable[GroupEvent]) -> set[tuple[str | None, str | None]]:

@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import Departure, GroupEvent, MemberJoined
 from barnabas_explain.doctor import NO_MEMBERS, ODD, SICK, Diagnosis, Present
-from barnabas_explain.findings import POSSIBLE, PROBABLE, is_default
+from barnabas_explain.findings import POSSIBLE, PROBABLE
+from barnabas_explain.members import is_default
 from barnabas_explain.words import count, listed, moment, ms
 
 #: The kinds of the diagnoses.

@@ -1,5 +1,6 @@
 """The values in group events: members, the partitions that they gain and lose, pauses, commits. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -212,3 +213,24 @@ def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     for topic, partition in sorted(partitions):
         out.setdefault(topic, []).append(partition)
     return out
+
+
+#: The length of a beginning of two client ids that is no accident.
+_SAME_BEGINNING: Final = 3
+#: How the client ids begin that libraries choose by themselves.
+_DEFAULTS: Final = ("rdkafka", "aiokafka-", "kafka-python-", "consumer-", "sarama", "kgo")
+
+
+def is_default(client_id: str) -> bool:
+    """Whether a client id is one that a library chooses by itself."""
+    return client_id.startswith(_DEFAULTS)
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether two client ids may be those of one service: they begin alike, or one has the first word of the other."""
+    one, other = one.lower(), other.lower()
+    length = min(_SAME_BEGINNING, len(one), len(other))
+    if one[:length] == other[:length]:
+        return True
+    firsts = (re.split(r"[\W_\d]+", each.lstrip("-_."))[0] for each in (one, other))
+    return any(len(word) >= _SAME_BEGINNING and word in one and word in other for word in firsts)

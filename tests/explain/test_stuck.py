@@ -351,6 +351,10 @@ def test_a_member_that_takes_partitions_and_commits_nothing(
     assert (says in found.text) is (severity == "sick")
     assert ("give it a group.id of its own" in str(found.remedy)) is (severity == "sick")
     assert explain(read([*owned, beyond]))[-1].text == found.text
+    # Two of one service: the first had all partitions for a moment.
+    twin = {**beyond, "client_id": "m9b"}
+    (found,) = told(STILL, *owned, twin)
+    assert "another program" not in found.text
 
 
 AGAIN: dict[str, Any] = {"fetches": "again", "offset": 5, "deliveries": 12}
@@ -501,7 +505,8 @@ def test_a_member_that_has_not_fetched_once_is_a_finding_while_that_lasts() -> N
 def test_a_member_that_has_not_taken_its_assignment(is_incremental: bool) -> None:
     data: dict[str, Any] = {"fetches": "untaken", "is_incremental": is_incremental}
     nothing = event(NothingFetched, 180_000, client="c1", partitions={"t": [0]}, records=40, stood_ms=15_000, **data)
-    why = "its program has probably not taken its assignment: its rebalance listener fails, or does not return"
+    why = "its program has probably not taken its assignment: its rebalance listener fails, or does not return,"
+    why += " or nothing polls this consumer"
     why += ", or calls assign() though its assignments are incremental." if is_incremental else "."
     (found,) = told(present(reader(1, partitions=(0, 1))), nothing)
     assert (found.kind, found.text) == (

@@ -11,8 +11,7 @@ from typing import Final
 from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.recent import Newest
 from barnabas_explain.catalog import GroupEvent, RebalanceOver, SubscriptionChanged, TargetAssigned, TopicDeleted
-from barnabas_explain.findings import is_default
-from barnabas_explain.members import Member, Partition
+from barnabas_explain.members import Member, Partition, is_default
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 
 #: Topics count as new for so many seconds; the newest ones are remembered.

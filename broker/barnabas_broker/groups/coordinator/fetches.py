@@ -25,8 +25,7 @@ from barnabas_explain.catalog import (
     MemberRewound,
     MemberSkipped,
 )
-from barnabas_explain.findings import is_default
-from barnabas_explain.members import Member, Partition
+from barnabas_explain.members import Member, Partition, is_default
 
 #: Clients of other coordinators whose first Fetches are looked at, each for so many seconds after the last partition.
 _MOST_GUESTS: Final = 1_000
