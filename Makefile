@@ -80,7 +80,7 @@ unit: install ## the unit tests: those that start no program and finish quickly
 		--ignore tests/client/cli \
 		tests/protocol tests/explain tests/broker tests/client tests/pipeline tests/docs
 
-test: install ## all tests except those of test-all, test-cluster and interop: about six minutes on two idle cores
+test: install ## all tests except those of test-all, test-cluster and interop: about seven minutes on two idle cores
 	$(PYTEST) -m "not kafka and not cluster and not compose and not slow"
 
 test-slow: install ## what `make test` leaves out of the long series: all scenarios, more kills, more simulated seeds
