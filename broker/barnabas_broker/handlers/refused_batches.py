@@ -16,6 +16,8 @@ from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.records.batches import BatchHeader, read_header
 from barnabas_protocol.wire import Buffer
 
+#: Characters of the longest name of a topic: a client may ask for one of 32 KB that does not exist.
+_LONGEST_NAME: Final = 249
 #: Partitions of producers that are remembered.
 MOST: Final = 10_000
 #: Sequence numbers wrap after 2^31 - 1: what is less than half of them ahead is later.
@@ -36,8 +38,8 @@ class RefusedBatches:
     def add(self, topic: str | bytes, partition: int, records: Buffer | None) -> None:
         """A batch was refused with an error after which its client sends it again."""
         header = _header(records)
-        if header is None:
-            return
+        if header is None or len(topic) > _LONGEST_NAME:
+            return  # no topic has such a name
         key = topic, partition, header.producer_id
         known = self._refused.get(key)
         # A later one that is refused as well changes nothing.

@@ -78,3 +78,11 @@ def test_a_bounded_number_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
     for partition in range(3):
         refused.add("t", partition, batch(0))
     assert [taken(refused, batch(1), partition) for partition in range(3)] == [True, False, False]
+
+
+def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
+    refused = RefusedBatches()
+    refused.add("t" * 250, 0, batch(0))
+    assert not refused
+    refused.add("t" * 249, 0, batch(0))
+    assert refused
