@@ -15,6 +15,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -78,7 +79,9 @@ def _keep_alive(given: Any) -> None:
     Args:
         given: the socket; None without one.
     """
-    if given is not None:
+    if given is None:
+        return
+    with suppress(OSError):  # the other end has gone already, which the connection hears by itself
         given.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE:
             if hasattr(socket, name):
