@@ -1222,6 +1222,10 @@ class JoinPhaseStuck(GroupEvent):
         return f"Group {self.group} could not complete rebalance because no members rejoined."
 
 
+#: Times that differ by less are those of one request.
+_MOMENT_MS: Final = 1
+
+
 @event("rejoin_awaited")
 class RejoinAwaited(MemberEvent):
     """A rebalance has waited for 10 s for a member that has not rejoined."""
@@ -1237,8 +1241,10 @@ class RejoinAwaited(MemberEvent):
 
     @property
     def is_told(self) -> bool:
-        """Whether its heartbeats go on, and their responses tell it to rejoin."""
-        return self.told_ms is not None and self.connection != "closed"
+        """Whether its heartbeats have gone on since a response to one told it to rejoin."""
+        if self.told_ms is None or self.connection == "closed":
+            return False
+        return self.heard_ago_ms + _MOMENT_MS < self.waited_ms - self.told_ms
 
     @property
     def state(self) -> str:

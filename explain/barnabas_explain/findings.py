@@ -1965,19 +1965,16 @@ def _of_loop(
     if left:
         brief = f"{last.name} stopped and started again and again"
         text = f"{brief}: {often}, and it left the group each time{stuck}"
-        remedy = (
-            f"ook what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
-        )
+        what = f"what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
+        remedy = f"Look {what}"
         is_brief = max(life.took_ms for life in lives) <= _PROBE_MS
         if is_brief and not stuck and not any(life.event.commits for life in lives):
             text += ", without a commit"
             remedy = (
                 "It stays for so short that it gets few records or none. If it makes a consumer for each call: keep one"
                 " open, and poll it in a loop. If it is a health check: give it a group.id of its own, or let it ask an"
-                f" Admin. Else l{remedy}"
+                f" Admin. Else look {what}"
             )
-        else:
-            remedy = f"L{remedy}"
         return Finding(RESTART_LOOP, last.member, text, skip or remedy, CERTAIN, brief=f"{brief}{where}")
     brief = f"{last.name} probably {'crashed or was restarted' if is_static else 'crashed'} again and again"
     text = f"{brief}: {often}, and its connection was closed"

@@ -170,6 +170,8 @@ def test_a_rebalance_that_waits_for_a_member_names_it() -> None:
     assert "slow (h), which has not rejoined, and its connection is closed." in found.text
     (found,) = told(group, began, {**waits, "told_ms": None, "heard_ago_ms": 9_000})
     assert "slow (h), which has not rejoined, and was silent for 9 s when this was noted." in found.text
+    (found,) = told(group, began, {**waits, "heard_ago_ms": 8_000})
+    assert "and was silent for 8 s when this was noted." in found.text, "its last heartbeat is that which told it to"
     left = event(MemberLeft, NOW - 20_000, 2, client="slow")
     (found, *_) = [each for each in told(group, began, waits, left) if each.kind == "rebalancing"]
     assert "it waits until all members have joined again" in found.text
