@@ -525,7 +525,7 @@ def _append(
             checks.append((replica.log, records, append))
             return
         if services.refused_batches:
-            services.refused_batches.check(topic, answer.index, records, replica.log.producers)
+            services.refused_batches.check(context.principal, topic, answer.index, records, replica.log.producers)
         now_ms = services.wall_ms()
         info: AppendInfo = replica.append(
             records,
@@ -538,7 +538,7 @@ def _append(
     except KafkaError as error:
         # Of a corrupt batch the header may be wrong.
         if error.retriable and error.code is not ErrorCode.CORRUPT_MESSAGE:
-            services.refused_batches.add(topic, answer.index, records)
+            services.refused_batches.add(context.principal, topic, answer.index, records)
         _refuse(answer, error, log_start_offset)
         _name_leader(context, response, topic, answer)
         return

@@ -5,9 +5,13 @@ If the first batch of a producer is refused while the leader changes, or too few
 one, which the client had sent or prepared before it got the answer, is not, then the log lacks the first one for good.
 librdkafka reports it as acknowledged, without an offset, because a later one is. Apache Kafka takes the second one.
 
+A refusal to one principal delays no other one: a client that invents the id of another one's producer has only
+its own batches refused.
+
 Pure.
 """
 
+from collections.abc import Hashable
 from typing import Final
 
 from barnabas_broker.recent import Newest
@@ -29,38 +33,43 @@ class RefusedBatches:
     """The first sequence number that each producer could not write to each partition, of the latest `MOST`."""
 
     def __init__(self) -> None:
-        #: By topic (name or id), partition and producer id: epoch and sequence number.
-        self._refused: Newest[tuple[str | bytes, int, int], tuple[int, int]] = Newest(MOST)
+        #: By principal, topic (name or id), partition and producer id: epoch and sequence number.
+        self._refused: Newest[tuple[Hashable, str | bytes, int, int], tuple[int, int]] = Newest(MOST)
 
     def __bool__(self) -> bool:
         return bool(self._refused)
 
-    def add(self, topic: str | bytes, partition: int, records: Buffer | None) -> None:
-        """A batch was refused with an error after which its client sends it again."""
+    def add(self, principal: Hashable, topic: str | bytes, partition: int, records: Buffer | None) -> None:
+        """A batch of this principal was refused with an error after which its client sends it again."""
         header = _header(records)
         if header is None or len(topic) > _LONGEST_NAME:
             return  # no topic has such a name
-        key = topic, partition, header.producer_id
+        key = principal, topic, partition, header.producer_id
         known = self._refused.get(key)
         # A later one that is refused as well changes nothing.
         if known is None or known[0] != header.producer_epoch or not _is_later(header.base_sequence, known[1]):
             self._refused[key] = header.producer_epoch, header.base_sequence
 
-    def check(self, topic: str | bytes, partition: int, records: Buffer, producers: Producers) -> None:
-        """Check that the batch before this one was not refused, unless the partition knows the producer: it does not
-        take a batch after a gap then.
+    def check(
+        self, principal: Hashable, topic: str | bytes, partition: int, records: Buffer, producers: Producers
+    ) -> None:
+        """Check that the batch before this one was not refused to this principal, unless the partition knows the
+        producer: it does not take a batch after a gap then.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, after which clients begin again with a new epoch.
         """
         header = _header(records)
-        known = None if header is None else self._refused.get((topic, partition, header.producer_id))
-        if header is None or known is None:
+        if header is None:
+            return
+        key = principal, topic, partition, header.producer_id
+        known = self._refused.get(key)
+        if known is None:
             return
         epoch, sequence = known
         in_order = header.producer_epoch != epoch or not _is_later(header.base_sequence, sequence)
         if in_order or header.producer_id in producers.states:
-            del self._refused[topic, partition, header.producer_id]
+            del self._refused[key]
             return
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

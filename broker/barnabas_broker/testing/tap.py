@@ -178,7 +178,7 @@ class Tap:
         if isinstance(request, Produce) and rule.code.retriable and not rule.executed:
             for topic, partitions in request.topics:
                 for index, records in partitions:
-                    context.services.refused_batches.add(topic, index, records)
+                    context.services.refused_batches.add(context.principal, topic, index, records)
         if isinstance(request, MetadataRequest):
             return self._wrong_metadata(route, context, request, rule)
         code = rule.code

@@ -8,6 +8,8 @@ from barnabas_broker.storage.producer_state import Producers
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import build_batch, read_header
 
+ONE, OTHER = "User:one", "User:two"
+
 
 def batch(sequence: int, *, producer: int = 7, epoch: int = 0) -> bytearray:
     return build_batch([(None, b"v", (), 0)], producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
@@ -16,16 +18,20 @@ def batch(sequence: int, *, producer: int = 7, epoch: int = 0) -> bytearray:
 @pytest.fixture
 def refused() -> RefusedBatches:
     found = RefusedBatches()
-    found.add("t", 0, batch(5))
+    found.add(ONE, "t", 0, batch(5))
     assert found
     return found
 
 
 def taken(
-    refused: RefusedBatches, records: bytes | bytearray, partition: int = 0, known: Producers | None = None
+    refused: RefusedBatches,
+    records: bytes | bytearray,
+    partition: int = 0,
+    known: Producers | None = None,
+    principal: str = ONE,
 ) -> bool:
     try:
-        refused.check("t", partition, records, known or Producers())
+        refused.check(principal, "t", partition, records, known or Producers())
     except KafkaError as error:
         return error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return True
@@ -33,7 +39,7 @@ def taken(
 
 def test_a_later_batch_waits_for_the_one_that_was_refused(refused: RefusedBatches) -> None:
     assert not taken(refused, batch(6))
-    refused.add("t", 0, batch(6))  # refused as well: that changes nothing
+    refused.add(ONE, "t", 0, batch(6))  # refused as well: that changes nothing
     assert not taken(refused, batch(6))
     assert taken(refused, batch(5))
     assert taken(refused, batch(6))
@@ -49,6 +55,11 @@ def test_another_partition_takes_the_batch(refused: RefusedBatches) -> None:
     assert taken(refused, batch(6), partition=1)
 
 
+def test_another_principal_is_not_delayed(refused: RefusedBatches) -> None:
+    assert taken(refused, batch(6), principal=OTHER)
+    assert not taken(refused, batch(6))
+
+
 def test_a_partition_that_knows_the_producer_checks_the_sequence_itself(refused: RefusedBatches) -> None:
     known = Producers()
     known.wrote(read_header(batch(6)), 0)
@@ -58,9 +69,9 @@ def test_a_partition_that_knows_the_producer_checks_the_sequence_itself(refused:
 
 def test_sequence_numbers_wrap() -> None:
     refused = RefusedBatches()
-    refused.add("t", 0, batch(2**31 - 1))
+    refused.add(ONE, "t", 0, batch(2**31 - 1))
     assert not taken(refused, batch(0))
-    refused.add("t", 0, batch(2**31 - 2))
+    refused.add(ONE, "t", 0, batch(2**31 - 2))
     assert not taken(refused, batch(2**31 - 1))
     assert taken(refused, batch(2**31 - 2))
 
@@ -68,7 +79,7 @@ def test_sequence_numbers_wrap() -> None:
 @pytest.mark.parametrize("records", [None, b"", batch(-1, producer=-1)])
 def test_what_has_no_sequence_is_not_remembered(records: bytes | None) -> None:
     refused = RefusedBatches()
-    refused.add("t", 0, records)
+    refused.add(ONE, "t", 0, records)
     assert not refused
 
 
@@ -76,13 +87,13 @@ def test_a_bounded_number_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(refused_batches, "MOST", 2)
     refused = RefusedBatches()
     for partition in range(3):
-        refused.add("t", partition, batch(0))
+        refused.add(ONE, "t", partition, batch(0))
     assert [taken(refused, batch(1), partition) for partition in range(3)] == [True, False, False]
 
 
 def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
     refused = RefusedBatches()
-    refused.add("t" * 250, 0, batch(0))
+    refused.add(ONE, "t" * 250, 0, batch(0))
     assert not refused
-    refused.add("t" * 249, 0, batch(0))
+    refused.add(ONE, "t" * 249, 0, batch(0))
     assert refused
