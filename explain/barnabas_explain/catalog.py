@@ -3167,7 +3167,7 @@ class OffsetsStuck(ReadAgain):
         """The sentence of a program that stands still."""
         limit = self._hidden_ms
         ahead = ", and librdkafka fetches ahead" if self._fetches_ahead else ""
-        why = "a call without a timeout, a deadlock, one batch that takes so long"
+        why = "a call without a timeout, a deadlock, a thread or task that has ended, one batch that takes so long"
         them = f"{text}: its program probably stands still in the records that it has ({why}){ahead}, and keeps its"
         remedy = "Look where the program stands: its log, the stacks of its threads or tasks. Give its calls timeouts."
         restart = "A restart of the program frees its partitions at once."
@@ -3198,7 +3198,7 @@ class OffsetsStuck(ReadAgain):
             else f". Its heartbeats go on, and it does not fetch {them}"
         )
         if self._commits_lately:
-            text += f"; it has committed other partitions {words.ms(self.committed_ago_ms or 0)} ago"
+            text += f"; it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}"
         if self._polls:
             limit = words.ms(self.rebalance_timeout_ms or 0)
             return Told(
@@ -3232,6 +3232,8 @@ class NothingCommitted(ReadAgain):
     partitions: ByTopic
     ahead: int
     stood_ms: float
+    #: The records that were written to them meanwhile, if its Fetches are not told apart from those of others.
+    written: int | None = None
     software: str | None = None
     #: The first of its partitions that have a committed offset; None if the group has none at all.
     only_committed: ByTopic | None = None
@@ -3242,8 +3244,11 @@ class NothingCommitted(ReadAgain):
 
     def sentence(self) -> Told:
         which = words.partitions(self.partitions)
-        text = f"{self.name} has read {which} for {words.ms(self.stood_ms)} ({words.count(self.ahead, 'record')}"
-        text += " fetched), and "
+        fetched = f"{words.count(self.ahead, 'record')} fetched"
+        if self.written is not None:
+            fetched = f"{words.count(self.written, 'record')} {words.were(self.written)} written there meanwhile"
+        text = f"{self.name} has {'read' if self.written is None else 'had'} {which} for {words.ms(self.stood_ms)}"
+        text += f" ({fetched}), and "
         text += "the group has no committed offset" if self.only_committed is None else self._committed_elsewhere()
         if self.refused is not None:
             why, remedy = self.refused.sentence()
@@ -3270,6 +3275,17 @@ class NothingCommitted(ReadAgain):
             "After a restart or a rebalance it begins at its auto.offset.reset: with latest it skips what was written"
             " meanwhile, with earliest it reads everything again."
         )
+        let_commit = (
+            "Let it commit (enable.auto.commit, or commit() after each batch), unless it keeps its positions elsewhere."
+            " If it collects records until there are many: let it go on and commit after a time, too."
+        )
+        if self.written is not None:
+            return Told(
+                f"{text}. Other members have its client id and address, so that its Fetches are not told apart: it"
+                " reads without committing, has not read enough for a commit yet, or does not get on.",
+                f"Look at its log, and whether it commits. {let_commit} {restart} With a client.id for each program,"
+                " more can be said.",
+            )
         waits = ""
         if self.fetches_ahead:
             waits = ", or its program has not been given the records yet (librdkafka fetches ahead: a consume() that"
@@ -3281,11 +3297,10 @@ class NothingCommitted(ReadAgain):
                 f"Commit all partitions of a batch, each with the offset of its last record plus one; commit() without"
                 f" offsets does so. {restart}",
             )
-        timeout = " Give consume() a timeout." if waits else ""
+        or_, timeout = (",", " Give consume() a timeout.") if waits else (" or", "")
         return Told(
-            f"{text}: it reads without committing{waits}.",
-            f"{restart} Let it commit (enable.auto.commit, or commit() after each batch), unless it keeps its positions"
-            f" elsewhere.{timeout} Without commits its lag is not known (-).",
+            f"{text}: it reads without committing{or_} has not read enough for a commit yet{waits}.",
+            f"{restart} {let_commit}{timeout} Without commits its lag is not known (-).",
         )
 
     @property

@@ -139,6 +139,8 @@ _AGAIN: Final = 2
 #: An offset that stands still, and a lag that grows, is reported after so many milliseconds, by default
 #: (``group.stuck.offset.ms``).
 PATIENCE_MS: Final = 300_000
+#: A coordinator looks at offsets each 30 s, or ten times in group.stuck.offset.ms: twice that.
+_TWO_LOOKS_MS: Final = 60_000
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
@@ -648,7 +650,17 @@ def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int, patie
         patience_ms: ``group.stuck.offset.ms`` of its broker.
     """
     since = now_ms - max((each.time for each in _joins(present, events)), default=0)
-    return since if since < patience_ms else None
+    return since if since < found_ms(patience_ms) else None
+
+
+def found_ms(patience_ms: int) -> int:
+    """Within how many milliseconds an offset that stands still is found: its broker looks now and then, and its time
+    begins with the first look.
+
+    Args:
+        patience_ms: ``group.stuck.offset.ms`` of its broker.
+    """
+    return patience_ms + min(patience_ms // 5, _TWO_LOOKS_MS)
 
 
 def patience_of(present: Present, events: Iterable[GroupEvent], patience_ms: int) -> int:
@@ -1382,6 +1394,8 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             if left and (event.only_committed is not None or not present.committed):
                 text, remedy = event.changed(partitions=by_topic(left)).sentence()
                 kind, severity, sure = "nothing_committed", ODD, PROBABLE if event.fetches_ahead else CERTAIN
+                if event.written is not None:
+                    sure = POSSIBLE
                 if event.only_committed is not None:
                     severity, sure = (ODD, POSSIBLE) if event.fetches_ahead else (SICK, PROBABLE)
                 if event.refused is not None:

@@ -921,7 +921,10 @@ def _left_and_stays_connected(event: MemberLeft, case: _Case) -> Finding | None:
             remedy = f"{install_codec(event.codec, event.software, event.member)} Then restart it. A longer"
             remedy += " max.poll.interval.ms does not help."
             return Finding(SLOW_POLL, event.member, text, remedy, PROBABLE, None, limit)
-        text += " joined again: it is still busy with what it polled last, or it is stuck"
+        text += (
+            " joined again: it is still busy with what it polled last, or stuck, or the thread or task that polls it"
+        )
+        text += " has ended"
         return _slow_poll(event, text, limit, None, PROBABLE)
     if case.back_ms < _AT_ONCE_MS:
         # librdkafka leaves at the next poll, in the consumer protocol: then the time between two polls is not seen.
@@ -975,7 +978,8 @@ def _slow_poll(event: Seen, text: str, limit: float | None, back_ms: float | Non
     elif back_ms is not None:
         remedy = f"Raise max.poll.interval.ms of {event.name} by more than {_whole_seconds(back_ms)}, or {less}."
     else:
-        remedy = f"Look what {event.name} is busy with; then raise max.poll.interval.ms, or {less}."
+        remedy = f"Look in the log of {event.name} for an error that ended what polls it: then restart it, and let such"
+        remedy += f" an error end the program. If it is busy: raise max.poll.interval.ms, or {less}."
     return Finding(SLOW_POLL, event.member, text, remedy, sure, gap, limit)
 
 

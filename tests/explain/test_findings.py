@@ -114,10 +114,11 @@ def finding(*records: EventRecord) -> Finding | None:
             "slow_poll",
             PROBABLE,
             "c (h) has probably not polled for max.poll.interval.ms (15 s): it left by itself 60 s after it had joined,"
-            " its connection stayed open, and it has not joined again: it is still busy with what it polled last, or it"
-            " is stuck",
-            "Look what c (h) is busy with; then raise max.poll.interval.ms, or give it less to do between two polls"
-            " (smaller batches, max.poll.records).",
+            " its connection stayed open, and it has not joined again: it is still busy with what it polled last, or"
+            " stuck, or the thread or task that polls it has ended",
+            "Look in the log of c (h) for an error that ended what polls it: then restart it, and let such an error end"
+            " the program. If it is busy: raise max.poll.interval.ms, or give it less to do between two polls (smaller"
+            " batches, max.poll.records).",
         ),
         (
             [left(rebalance_timeout_ms=300_000, joined_ago_ms=900_000, committed_ago_ms=4_000), back(900)],

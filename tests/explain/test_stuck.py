@@ -140,8 +140,8 @@ def test_an_offset_that_was_reported_with_others_and_again_alone_is_one_finding(
             "stuck",
             "broken",
             f"{STANDS}. Its heartbeats go on, and its last Fetch was 6 min ago: its program probably stands still in"
-            " the records that it has (a call without a timeout, a deadlock, one batch that takes so long), and keeps"
-            " its partitions.",
+            " the records that it has (a call without a timeout, a deadlock, a thread or task that has ended, one batch"
+            " that takes so long), and keeps its partitions.",
             "max.poll.interval.ms",
         ),
         (
@@ -203,8 +203,8 @@ def test_an_offset_that_was_reported_with_others_and_again_alone_is_one_finding(
             {"fetches": "none", "fetched_ago_ms": 100, "committed_ago_ms": 3_000},
             "not_committed",
             "odd",
-            f"{STANDS}. Its heartbeats go on, and it does not fetch it; it has committed other partitions 3 s ago: it"
-            " has probably paused it, or stands still in records of it that it has.",
+            f"{STANDS}. Its heartbeats go on, and it does not fetch it; it has committed 3 s ago, but no later offset"
+            " of it: it has probably paused it, or stands still in records of it that it has.",
             "pause, resume",
         ),
         (
@@ -303,8 +303,8 @@ def test_a_program_that_stands_still_while_its_library_fetches_ahead_and_the_oth
     assert (found.kind, found.as_data()["severity"], found.sure) == ("stuck", "broken", "probable")
     assert found.text == (
         f"{STANDS}. It fetched up to 15 records after that, but has not committed for 6 min, after 12 commits, while"
-        f" the other members keep up: {STANDS_STILL} (a call without a timeout, a deadlock, one batch that takes so"
-        f" long), and librdkafka fetches ahead, and keeps its partitions: {HIDES}"
+        f" the other members keep up: {STANDS_STILL} (a call without a timeout, a deadlock, a thread or task that has"
+        f" ended, one batch that takes so long), and librdkafka fetches ahead, and keeps its partitions: {HIDES}"
     )
     assert "Set max.poll.interval.ms a little above what a batch takes" in str(found.remedy)
     (alone,) = told(STILL, stuck(**ahead))
@@ -596,7 +596,7 @@ def test_a_group_that_reads_and_never_commits() -> None:
     assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "odd", "certain")
     assert found.text == (
         "c1 (h) has read t-0 to t-1 for 6 min (40 records fetched), and the group has no committed offset: it reads"
-        " without committing."
+        " without committing or has not read enough for a commit yet."
     )
     assert "with latest it skips what was written meanwhile, with earliest it reads everything again" in str(
         found.remedy
@@ -623,12 +623,23 @@ def test_a_member_that_commits_some_of_its_partitions_only() -> None:
     assert told(replace(here, committed={("t", 0): 3, ("t", 1): 6}), some) == []
 
 
+def test_a_group_without_commits_of_members_that_are_alike() -> None:
+    (found,) = told(present(reader(1, partitions=(0, 1))), {**reads(), "written": 50})
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "odd", "possible")
+    assert found.text == (
+        "c1 (h) has had t-0 to t-1 for 6 min (50 records were written there meanwhile), and the group has no committed"
+        " offset. Other members have its client id and address, so that its Fetches are not told apart: it reads"
+        " without committing, has not read enough for a commit yet, or does not get on."
+    )
+    assert "client.id for each program" in (found.remedy or "")
+
+
 def test_librdkafka_reads_records_that_its_program_may_not_have_been_given() -> None:
     (found,) = told(present(reader(1, partitions=(0, 1))), {**reads(), "software": RDKAFKA})
     assert (found.as_data()["severity"], found.sure) == ("odd", "probable")
     assert found.text.endswith(
-        "it reads without committing, or its program has not been given the records yet (librdkafka fetches ahead: a"
-        " consume() that waits for a full batch, or for its turn)."
+        "it reads without committing, has not read enough for a commit yet, or its program has not been given the"
+        " records yet (librdkafka fetches ahead: a consume() that waits for a full batch, or for its turn)."
     )
     assert "Give consume() a timeout." in str(found.remedy)
 

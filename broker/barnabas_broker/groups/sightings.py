@@ -208,6 +208,13 @@ class SeenClient:
         )
 
     @property
+    def groups(self) -> frozenset[str] | None:
+        """The groups of its members; None if some are not known: they may read anything."""
+        if self.member_at or any(len(each.members) >= _MOST_FOLLOWED for each in self.connections):
+            return None
+        return frozenset(group_id for connection in self.connections for group_id, _ in connection.members)
+
+    @property
     def has_fetched(self) -> bool:
         """Whether it has fetched since it joined; so if that is not known."""
         return self.joined_at is None or (self.fetched_at is not None and self.fetched_at >= self.joined_at)

@@ -306,6 +306,7 @@ class Standing(Lasting):
         owner: its member; None if it has none, or if that is not known yet.
         is_known: whether that is known.
         is_clear: whether its Fetches were told apart from those of other members all the time.
+        end: of the partition, since its Fetches are not told apart; None before that.
         has_moved: whether the offset before was another one, of the same owner.
         leader: of the partition; None while it is not known.
         watch: the Fetches of the partition.
@@ -315,6 +316,7 @@ class Standing(Lasting):
 
     __slots__ = (
         "counted_at",
+        "end",
         "generation",
         "has_moved",
         "is_clear",
@@ -337,6 +339,7 @@ class Standing(Lasting):
 
     def _begin(self, now: float) -> None:
         self.is_clear = True
+        self.end: int | None = None
         self.watch = Watch()
         self.counted_at = now
 

@@ -36,6 +36,7 @@ from barnabas_explain.doctor import (
     Present,
     examine,
     examine_missing,
+    found_ms,
     notes,
     patience_of,
     too_early,
@@ -219,7 +220,8 @@ def _note_early(joined: Sequence[int], patience_ms: int) -> str:
     """The note about groups without findings whose members have joined so many milliseconds ago."""
     one = len(joined) == 1
     who = f"A member joined {ms(joined[0])} ago" if one else f"Members of {len(joined)} groups joined lately"
-    text = f"{who}: offsets that stand still, and lag that grows, are found {ms(patience_ms)} after that"
+    within = f"{ms(patience_ms)} to {ms(found_ms(patience_ms))}"
+    text = f"{who}: offsets that stand still, and lag that grows, are found {within} after that"
     return f"{text} ({_PATIENCE}; later if max.poll.interval.ms is longer)."
 
 

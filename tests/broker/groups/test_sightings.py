@@ -31,6 +31,8 @@ class Program:
 
     #: The partitions that it assigns to itself.
     owned: tuple[int, ...] = (0,)
+    #: The topic that it subscribes to.
+    reads = "t"
     rebalance_timeout_ms = 30_000
     software = "library 1.0"
 
@@ -63,7 +65,7 @@ class Program:
         for each, answer in zip(all_members, waiting, strict=True):
             joined = await self.service.ask(answer, 3)
             each.member_id, each.generation = joined.member_id, joined.generation_id
-        assigned = {each.member_id: assignment(t=each.owned) for each in all_members}
+        assigned = {each.member_id: assignment(**{self.reads: each.owned}) for each in all_members}
         synced = [each._syncing(group_id, assigned) for each in all_members]
         for answer in synced:
             await self.service.ask(answer, 3)
@@ -76,7 +78,7 @@ class Program:
             member_id=self.member_id,
             group_instance_id=None,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription("t"))],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(self.reads))],
         )
         return self.service.groups.join(request, 3, self.caller)
 

@@ -797,8 +797,7 @@ async def test_a_member_that_connects_anew_is_not_another_one() -> None:
     assert event.fetches == "again"
 
 
-async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:
-    """The other one may be a member of another group."""
+async def test_fetches_of_members_of_two_groups_that_are_alike_are_not_told_apart() -> None:
     logs = Logs(100)
     logs.compressed = ZSTD
     member = await reader(logs)
@@ -810,6 +809,45 @@ async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:
     assert (event.fetches, event.fetched_ago_ms) == ("unknown", None)
     assert (event.codec, event.codecs_before, event.codec_at) == (*ZSTD, None)
     assert event.is_proven
+
+
+async def test_fetches_of_members_of_a_group_that_are_alike_are_told_apart_by_their_partitions() -> None:
+    """As on a laptop, where each program has the client id of its library."""
+    member = await reader(Logs(100))
+    other = Reader(member.service, member.client_id)
+    other.owned = (1,)
+    await member.join_with(other)
+    await other.asks(1)
+    await member.commits(5)
+    for offset in (5, 8) * 20:
+        other.heartbeat()
+        await member.goes_on(offset)
+    (event,) = member.stuck
+    assert (event.fetches, event.offset, event.fetched_ago_ms) == ("again", 5, None)
+
+
+async def test_fetches_of_members_of_two_groups_that_are_alike_are_told_apart_by_their_topics() -> None:
+    member = await reader(Logs(100))
+    await member.commits(5)
+    other = Reader(member.service, member.client_id)
+    other.reads = "other"
+    await other.join("h")
+    await member.goes_on(*([5, 8] * 20))
+    (event,) = member.stuck
+    assert (event.fetches, event.offset) == ("again", 5)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+async def test_a_group_without_commits_of_members_that_are_alike(grows: bool) -> None:
+    logs = Logs(100)
+    member = await reader(logs)
+    other = Reader(member.service, member.client_id)
+    await other.join("h")
+    await member.goes_on(1, 2, 3)
+    logs.end_offset += 50 * grows
+    await member.goes_on(*range(60))
+    found = member.service.events_of(NothingCommitted)
+    assert [(event.group, event.written) for event in found[:1]] == [("g", 50)] * grows
 
 
 async def test_a_fetch_of_the_program_before_is_not_that_of_a_member() -> None:

@@ -61,6 +61,8 @@ _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
 #: Partitions of an event whose batches are looked at.
 _MOST_CODECS: Final = 3
+#: Groups whose members have one client id and host.
+_MOST_ALIKE: Final = 16
 #: The partitions of a member whose transactions are aborted are one event, however it fetches them.
 _ABORTED: Final = "aborted"
 #: An offset of a member that reads on may stand still for so many times the pause before its last commit.
@@ -263,14 +265,20 @@ class StuckCheck:
         if self._hosted_groups.by_id.get(name) is not hosted or group.generation != generation:
             return
         self._standing.owned(name, owners, logs.leader, generation, now)
+        apart: dict[tuple[ClientAddress, str], bool] = {}
         for place, each in standing.items():
             client = self._client(each.owner)
             if client is None or each.owner is None:
                 continue
             if client.member_at:
                 self._questions.ask_again(_address(each.owner), client)
-            if client.is_shared:
+            one = _address(each.owner), place[0]
+            if one not in apart:
+                apart[one] = self._is_told_apart(client, name, place[0])
+            if not apart[one]:
                 each.is_clear = False
+                if each.end is None:
+                    each.end = (logs.readable(*place) or (0, None))[1]
             else:
                 client.watch(place, each.watch)
                 if each.is_due(now + self._interval, self._patience):
@@ -523,6 +531,16 @@ class StuckCheck:
         for only in found.values():
             only.told_at = now
 
+    def _is_told_apart(self, client: SeenClient, group_id: str, topic: str) -> bool:
+        """Whether Fetches of a topic by this client are those of the group's members: of the other groups whose members
+        have its client id and host, as on a laptop where each program has its library's client id, none reads the
+        topic. In the group, each partition has one member."""
+        groups = client.groups if client.is_shared else frozenset[str]()
+        if groups is None or len(groups) > _MOST_ALIKE:
+            return False
+        others = (self._hosted_groups.by_id.get(each) for each in groups if each != group_id)
+        return not any(other is not None and other.group.is_subscribed_to(topic) for other in others)
+
     def _client_alone(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection, or if other members have its client id and host."""
         client = self._client(owner)
@@ -584,7 +602,9 @@ class StuckCheck:
             timed_out = self._aborts(owner, sight, each)
             is_known = fetches in ("none", UNTAKEN, "beyond") or (fetches == "again" and not each.watch.gets_past)
             if each.offset == NOTHING and not is_known and timed_out is None:
-                continue  # It may have had nothing to read, or it begins anew each time on purpose.
+                readable = logs.readable(*place)
+                if hosted.offsets or each.end is None or readable is None or readable[1] <= each.end:
+                    continue  # It may have had nothing to read, or it begins anew each time on purpose.
             if fetches == "none" and owner in moving and self._fetches_seldom(each, now):
                 continue  # It works through the records of another partition: aiokafka reads one after the other.
             # What a member has fetched was there.
@@ -684,10 +704,11 @@ class StuckCheck:
         return client.fetched_at is not None and client.fetched_at >= sight.joined_at
 
     def _fetches_seldom(self, standing: Standing, now: float) -> bool:
-        """Whether the owner of a partition has sent few Fetches since the offset has stood: it has records for long."""
-        client = self._client_alone(standing.owner)
+        """Whether the owner of a partition has sent few Fetches since the offset has stood, or may have: it has records
+        for long."""
+        client = self._client(standing.owner)
         seldom = (now - standing.since) / _SELDOM_SECONDS
-        return client is not None and client.fetches - standing.watch.began <= seldom
+        return client is not None and (client.is_shared or client.fetches - standing.watch.began <= seldom)
 
     def _patience_with(self, sight: Sight | None, fetches: str, *, is_behind: bool) -> float:
         """For how many seconds an offset of a member may stand still: longer for one that usually commits seldom, or
@@ -767,6 +788,7 @@ class StuckCheck:
                 member=owner,
                 partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
                 ahead=sum(each.watch.furthest - each.watch.first for _, each in places),
+                written=None if first.is_clear else _written(places, logs),
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 other_group=None if elsewhere is None else elsewhere.group_id,
                 transactional_id=transactional_id if elsewhere is None else elsewhere.transactional_id,
@@ -906,6 +928,12 @@ def _first_waiting(standing: Standing, readable: tuple[int, int] | None) -> int:
     if standing.offset != NOTHING:
         return standing.offset
     return 0 if readable is None else readable[0]
+
+
+def _written(places: Iterable[tuple[Partition, Standing]], logs: ReadLogs) -> int:
+    """The records that were written to partitions since the Fetches of their member are not told apart."""
+    ends = ((logs.readable(*place), each.end) for place, each in places)
+    return sum(readable[1] - end for readable, end in ends if readable is not None and end is not None)
 
 
 def _fetches(standing: Standing, rebalances: Collection[float], now: float) -> str:
