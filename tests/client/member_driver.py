@@ -73,7 +73,7 @@ class Driver:
     def wait(self, seconds: float, *, polls: bool = True) -> None:
         """Let time pass; the program polls at its end, or not."""
         self.now += seconds
-        self.happened(self.machine.polled(self.now) if polls else self.machine.tick(self.now))
+        self.happened(self.machine.standing.polled(self.now) if polls else self.machine.standing.tick(self.now))
 
     def find(self, code: ErrorCode = ErrorCode.NONE, node: int = 1) -> None:
         send = self.sent(FindCoordinatorRequest)

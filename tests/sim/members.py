@@ -104,7 +104,7 @@ class Consumer:
     @property
     def stable(self) -> bool:
         awake = self._stalled_until <= self.world.now
-        return self.alive and awake and self._machine.state is MemberState.STABLE
+        return self.alive and awake and self._machine.standing.state is MemberState.STABLE
 
     @property
     def leads_by_return(self) -> bool:
@@ -215,12 +215,12 @@ class Consumer:
                 return
         if self._timer is not None:
             self._timer.cancel()
-        deadline = self._machine.next_deadline()
+        deadline = self._machine.standing.next_deadline()
         if deadline is not None:
             self._timer = self.world.at(max(deadline, self.world.now), self._event, self._tick)
 
     def _tick(self) -> None:
-        self._take(self._machine.tick(self.world.now))
+        self._take(self._machine.standing.tick(self.world.now))
 
     def _count(self, ticket: int) -> None:
         joined = self._joined
@@ -279,7 +279,7 @@ class Consumer:
     def _poll(self) -> None:
         if not self.alive:
             return
-        self._take(self._machine.polled(self.world.now))
+        self._take(self._machine.standing.polled(self.world.now))
         if self.world.chance.random() < 0.1:
             self._grown()  # Metadata is refreshed now and then.
         for partition in self.held & self._positions.keys():
@@ -290,7 +290,7 @@ class Consumer:
 
     def _ask(self, request: Any, then: Callable[[Response | None], None]) -> None:
         """A request of the program's own, to the coordinator."""
-        coordinator = self._machine.coordinator
+        coordinator = self._machine.standing.coordinator
         if coordinator is None:
             then(None)
             return

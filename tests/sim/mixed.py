@@ -96,7 +96,9 @@ class Modern(Member):
 
     def _member(self, config: MemberConfig) -> Any:
         number = self.world.chance.getrandbits(32)
-        return ConsumerMember(config, f"{self.name}-{number:08x}", lambda: self.world.between(0.8, 1.2))
+        return ConsumerMember(
+            config._replace(protocol="consumer"), f"{self.name}-{number:08x}", lambda: self.world.between(0.8, 1.2)
+        )
 
     @property
     def epoch(self) -> int:

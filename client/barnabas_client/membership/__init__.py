@@ -5,8 +5,12 @@ machines of a member, pure: one for the classic group protocol, one for the cons
 :mod:`~barnabas_client.membership.thread` runs either on a thread and with connections of its own, and
 :class:`~barnabas_client.membership.membership.Membership` is the end that the consumer holds. What describes a member
 is in :mod:`~barnabas_client.membership.member`, what a machine asks for in :mod:`~barnabas_client.membership.effects`,
-how it finds the coordinator in :mod:`~barnabas_client.membership.search`, the bytes that classic members exchange in
-:mod:`~barnabas_client.membership.member_data`.
+and the bytes that classic members exchange in :mod:`~barnabas_client.membership.member_data`.
 
-Imported by `consumer`, and by `admin` and `cli` for the bytes. Imports `assignors` and `network`.
+The machines, and that of a share group's member in `shares`, are composed of the same parts:
+:mod:`~barnabas_client.membership.standing` has the state and the steps that are due,
+:mod:`~barnabas_client.membership.search` finds the coordinator, and :mod:`~barnabas_client.membership.heartbeats` joins
+and stays in groups whose coordinator computes the assignment.
+
+Imported by `consumer` and `shares`, and by `admin` and `cli` for the bytes. Imports `assignors` and `network`.
 """

@@ -14,9 +14,10 @@ clock, and each returns the effects (:mod:`barnabas_client.membership.effects`) 
 - :class:`CountPartitions`: the leader needs partition counts; then call :meth:`ClassicMember.counted`.
 - :class:`Disconnect`, :class:`Fail`, :class:`Note`.
 
-The shell keeps one timer, at :meth:`ClassicMember.next_deadline`, for :meth:`ClassicMember.tick`. Responses to anything
-but the current request of a kind are ignored. Eager and cooperative rebalancing (KIP-429) differ in which partitions
-are revoked, and whether before the join or after the sync. Sources: ``AbstractCoordinator.java``,
+The state, the coordinator, and the events that concern no protocol are those of :attr:`ClassicMember.standing`
+(:mod:`barnabas_client.membership.standing`): the shell keeps one timer, at its `next_deadline`, for its `tick`.
+Responses to anything but the current request of a kind are ignored. Eager and cooperative rebalancing (KIP-429) differ
+in which partitions are revoked, and whether before the join or after the sync. Sources: ``AbstractCoordinator.java``,
 ``ConsumerCoordinator.java``; KIP-62, 345, 394, 429, 814.
 """
 
@@ -27,14 +28,11 @@ from barnabas_client.assignors import Assignor, MemberSubscription, PartitionCou
 from barnabas_client.errors import error_for
 from barnabas_client.membership.effects import (
     Assign,
-    Coordinator,
     CountPartitions,
     Disconnect,
     Effect,
-    Fail,
     Note,
     Revoke,
-    Send,
 )
 from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
 from barnabas_client.membership.member_data import (
@@ -44,7 +42,8 @@ from barnabas_client.membership.member_data import (
     encode_assignment,
     encode_subscription,
 )
-from barnabas_client.membership.search import COORDINATOR_GONE, HOPELESS, CoordinatorSearch, NotFound
+from barnabas_client.membership.search import COORDINATOR_GONE, HOPELESS
+from barnabas_client.membership.standing import Standing, Step
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -53,7 +52,7 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.schema import Response
 
 TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.UNJOINED: frozenset({MemberState.UNJOINED, MemberState.JOINING, MemberState.FAILED}),
@@ -139,14 +138,12 @@ class ClassicMember:
 
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor], jitter: Jitter = no_jitter) -> None:
         self.config = config
-        self.state = MemberState.UNJOINED
         self.member_id = ""
         self.generation = NO_GENERATION
         #: None unless this member is the leader.
         self.leadership: Leadership | None = None
         self.topics: frozenset[str] | None = None
         self.owned: frozenset[TopicPartition] = _NONE
-        self.error: KafkaError | None = None
         self._assignors = {assignor.name: assignor for assignor in assignors}
         common = frozenset.intersection(*(assignor.protocols for assignor in assignors))
         self.cooperative = RebalanceProtocol.COOPERATIVE in common
@@ -154,25 +151,25 @@ class ClassicMember:
         self._joined_topics: frozenset[str] = frozenset()
         self._rejoin_reason: str | None = None  # a rebalance is due, for this reason
         self._may_join = False  # the revocation before the join is done
-        self._tickets = 0
         # Tickets of what is in flight: one request of a kind at a time.
         self._joining: int | None = None  # JoinGroup, CountPartitions or SyncGroup
         self._revoking: int | None = None
         self._beating: int | None = None
         self._sync_sent = False
-        self._search = CoordinatorSearch(config, jitter)
+        self.standing = Standing(config, TRANSITIONS, self._is_subscribed, self._obstacle, self._fail, jitter)
+        self._out, self._search = self.standing.out, self.standing.search
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._join_at = self._beat_at = self._session_at = self._poll_at = 0.0
-        self._last_error = ""  # since the member was last Stable
-        self._stuck_since: float | None = None  # when it last ceased to be Stable
-        self._complain_at = 0.0
-        self._heartbeats = 0
-        self._heartbeat_at: float | None = None
-
-    @property
-    def coordinator(self) -> Coordinator | None:
-        """The group's coordinator; None while it is not known."""
-        return self._search.coordinator
+        self._join_at = self._beat_at = self._session_at = 0.0
+        self.standing.steps = (
+            Step(self.standing.watch),
+            Step(self.standing.warn, self.standing.warning_due),
+            Step(self._leave_without_polls, self.standing.poll_due),
+            Step(self._expire, self._session_due),
+            Step(self._search.ask, self._search.due),
+            Step(self._revoke),
+            Step(self._join, self._join_due),
+            Step(self._beat, self._beat_due),
+        )
 
     # Events.
 
@@ -187,159 +184,113 @@ class ClassicMember:
         if waits and self._revoking is None:
             self._may_join = True
         before, self.topics = self.topics, frozenset(topics)
-        if self.state is MemberState.FAILED:
-            self._transition(MemberState.UNJOINED)
-            self.error = before = None
-        if before is None:
-            self._poll_at = now + self.config.max_poll_interval
+        if self.standing.retry() or before is None:
+            self.standing.allow(now)
             self._rejoin_reason = "the subscription is new"
         elif before != self.topics:
             self._rejoin_reason = "the subscription changed"
-        return self._advance(now, [])
-
-    def find_coordinator(self, now: float) -> list[Effect]:
-        """Find the coordinator although no topic is subscribed: to commit, or to fetch committed offsets."""
-        self._search.wanted = True
-        return self._advance(now, [])
-
-    def coordinator_found(self, coordinator: Coordinator, now: float) -> list[Effect]:
-        """The shell has found the coordinator, before this machine was asked to."""
-        effects: list[Effect] = []
-        self._search.found(coordinator, now, effects)
-        return self._advance(now, effects)
-
-    def polled(self, now: float) -> list[Effect]:
-        """The program polled."""
-        self._poll_at = now + self.config.max_poll_interval
-        return self._advance(now, [])
+        return self.standing.tick(now)
 
     def revoked(self, ticket: int, now: float) -> list[Effect]:
         """A :class:`Revoke` is done, so the program has polled."""
         if ticket != self._revoking:
             return []
-        self._poll_at = now + self.config.max_poll_interval
+        self.standing.allow(now)
         self._revoking = None
         self._may_join = True
-        return self._advance(now, [])
-
-    def tick(self, now: float) -> list[Effect]:
-        """Time has passed."""
-        return self._advance(now, [])
+        return self.standing.tick(now)
 
     def metadata_changed(self, counts: Mapping[str, int], now: float) -> list[Effect]:
         """The topics have these partition counts: a leader that assigned other partitions rejoins."""
-        effects: list[Effect] = []
-        if self.leadership is not None and self.state is MemberState.STABLE and self._rejoin_reason is None:
+        if self.leadership is not None and self.standing.state is MemberState.STABLE and self._rejoin_reason is None:
             changed = self.leadership.changed(counts)
             if changed:
-                self._request_rejoin(f"partitions of {', '.join(changed)} changed", effects)
-        return self._advance(now, effects)
+                self._request_rejoin(f"partitions of {', '.join(changed)} changed")
+        return self.standing.tick(now)
 
     def counted(self, ticket: int, counts: Mapping[str, int], now: float) -> list[Effect]:
         """A :class:`CountPartitions` is done; topics that do not exist are missing from `counts`."""
-        effects: list[Effect] = []
-        if ticket == self._joining and self.state is MemberState.SYNCING and self.leadership is not None:
+        if ticket == self._joining and self.standing.state is MemberState.SYNCING and self.leadership is not None:
             try:
                 assignments = self.leadership.assign(counts, self._assignors[self._protocol or ""])
             except KafkaError as error:
-                self._fail(error, effects)
+                self._fail(error)
             else:
-                self._sync(assignments, effects)
-        return self._advance(now, effects)
+                self._sync(assignments)
+        return self.standing.tick(now)
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """The response to a :class:`Send` has come."""
-        effects: list[Effect] = []
         if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
-            self._found(response, now, effects)
+            self.standing.searched(self._search.answered(response, now))
+            if self._search.coordinator is not None:
+                self._beat_at = min(self._beat_at, now)
+                self._session_at = max(self._session_at, now + self.config.session_timeout)
         elif ticket == self._beating and isinstance(response, HeartbeatResponse):
             self._beating = None
-            self._heartbeat(ErrorCode.of(response.error_code), now, effects)
+            self._heartbeat(ErrorCode.of(response.error_code), now)
         elif ticket == self._joining and isinstance(response, JoinGroupResponse):
             self._joining = None
-            self._joined(response, now, effects)
+            self._joined(response, now)
         elif ticket == self._joining and isinstance(response, SyncGroupResponse):
             self._joining = None
-            self._synced(response, now, effects)
-        return self._advance(now, effects)
+            self._synced(response, now)
+        return self.standing.tick(now)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
-        effects: list[Effect] = []
         if ticket == self._search.ticket:
-            self._not_found(self._search.failed(error, now), effects)
+            self.standing.searched(self._search.failed(error, now))
         elif ticket in (self._beating, self._joining):
             if error.code in HOPELESS:
-                self._fail(error, effects)
+                self._fail(error)
             else:
-                self._lose_coordinator(str(error), now, effects)
-        return self._advance(now, effects)
+                self._lose_coordinator(str(error), now)
+        return self.standing.tick(now)
 
     def coordinator_lost(self, reason: str, now: float) -> list[Effect]:
         """A request that this machine did not send, such as a commit, found that the coordinator is gone or has
         moved."""
-        effects: list[Effect] = []
-        self._lose_coordinator(reason, now, effects)
-        return self._advance(now, effects)
+        self._lose_coordinator(reason, now)
+        return self.standing.tick(now)
 
     def commit_refused(self, code: ErrorCode, generation: int, now: float) -> list[Effect]:
         """A commit with this generation was answered with `code`, which may concern the membership."""
-        effects: list[Effect] = []
         if code in COORDINATOR_GONE:
-            self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
-        elif generation != NO_GENERATION and generation == self.generation and self.state is not MemberState.JOINING:
+            self._lose_coordinator(f"a commit was answered {code.name}", now)
+        elif NO_GENERATION != generation == self.generation and self.standing.state is not MemberState.JOINING:
             # In JOINING the generation may have ended with the response that is on its way; the join itself will tell.
             if code == ErrorCode.FENCED_INSTANCE_ID:
-                self._fail(self.config.fenced(), effects)
-            elif code == ErrorCode.REBALANCE_IN_PROGRESS and self.state is MemberState.STABLE:
-                self._request_rejoin("a commit was answered REBALANCE_IN_PROGRESS", effects)
+                self._fail(self.config.fenced())
+            elif code == ErrorCode.REBALANCE_IN_PROGRESS and self.standing.state is MemberState.STABLE:
+                self._request_rejoin("a commit was answered REBALANCE_IN_PROGRESS")
             elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-                self._lose_membership(code, effects)
-        return self._advance(now, effects)
+                self._lose_membership(code)
+        return self.standing.tick(now)
 
     def rejoin(self, reason: str, now: float) -> list[Effect]:
         """Start a rebalance because the program asked for one (KIP-568)."""
-        effects: list[Effect] = []
-        if self.state is MemberState.STABLE:
-            self._request_rejoin(reason, effects)
-        return self._advance(now, effects)
+        if self.standing.state is MemberState.STABLE:
+            self._request_rejoin(reason)
+        return self.standing.tick(now)
 
     def leave(self, reason: str, now: float) -> list[Effect]:
         """Leave the group until the next :meth:`subscribe`. Static members send no LeaveGroup (KIP-345)."""
-        effects: list[Effect] = []
-        waits = self.state is MemberState.JOINING or (self.state is MemberState.SYNCING and self._sync_sent)
-        if waits and self.coordinator is not None:
+        state, coordinator = self.standing.state, self._search.coordinator
+        waits = state is MemberState.JOINING or (state is MemberState.SYNCING and self._sync_sent)
+        if waits and coordinator is not None:
             # The coordinator reads no LeaveGroup behind a request that waits for other members.
-            effects.append(Disconnect(self.coordinator, "the member is leaving"))
-        self._send_leave(reason, effects)
+            self._out.put(Disconnect(coordinator, "the member is leaving"))
+        self._send_leave(reason)
         self._reset()
         self.topics, self._rejoin_reason, self.owned = None, None, _NONE
         self._joining = self._beating = self._revoking = None
         self._may_join = False
-        if self.state is not MemberState.FAILED:
-            self._transition(MemberState.UNJOINED)
-        return effects
+        if state is not MemberState.FAILED:
+            self.standing.to(MemberState.UNJOINED)
+        return self._out.take()
 
     # What the shell reads.
-
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` is due next; None while only other events can change anything."""
-        times = []
-        if self.state is MemberState.FAILED:
-            return None
-        if self._stuck_since is not None:
-            times.append(self._complain_at)
-        if (find_at := self._find_due()) is not None:
-            times.append(find_at)
-        if self._must_join():
-            times.append(self._join_at)
-        if self._must_beat():
-            times.append(self._beat_at)
-        if self.state is MemberState.STABLE and self.coordinator is not None:
-            times.append(self._session_at)
-        if self.state in (MemberState.STABLE, MemberState.SYNCING):
-            times.append(self._poll_at)
-        return min(times, default=None)
 
     @property
     def is_leader(self) -> bool:
@@ -348,35 +299,15 @@ class ClassicMember:
 
     def view(self) -> MemberView:
         """A snapshot."""
-        return MemberView(
-            group_id=self.config.group_id,
-            instance_id=self.config.instance_id,
-            state=self.state,
-            generation=self.generation,
-            member_id=self.member_id,
-            is_leader=self.is_leader,
-            coordinator=self.coordinator,
-            error=self.error,
-            heartbeats=self._heartbeats,
-            heartbeat_at=self._heartbeat_at,
-            obstacle=self._obstacle(),
-        )
+        return self.standing.view(self.generation, self.member_id, leads=self.is_leader)
 
     def _obstacle(self) -> str:
-        """Text for warnings: why this member has no assignment yet, and the last error."""
-        if self.state in (MemberState.STABLE, MemberState.FAILED) or (self.coordinator and self.topics is None):
-            return ""
-        if self.coordinator is None:
-            what = "the coordinator is not found"
-        elif self.state is MemberState.JOINING:
-            what = "the coordinator has not answered JoinGroup, it waits until all members have joined"
-        elif self.state is MemberState.SYNCING:
-            what = "the coordinator has not answered SyncGroup, it waits for the assignment by the leader"
-        elif self._revoking is not None:
-            what = "the program has not polled"
-        else:
-            what = "the coordinator refuses the member"
-        return f"{what}; the last error: {self._last_error}" if self._last_error else what
+        """Why this member has no assignment, although the coordinator is known."""
+        if self.standing.state is MemberState.JOINING:
+            return "the coordinator has not answered JoinGroup, it waits until all members have joined"
+        if self.standing.state is MemberState.SYNCING:
+            return "the coordinator has not answered SyncGroup, it waits for the assignment by the leader"
+        return "the coordinator refuses the member" if self._revoking is None else "the program has not polled"
 
     def commit_identity(self) -> CommitIdentity:
         """The identity that this member's commits carry; see :meth:`MemberView.commit_identity`."""
@@ -384,76 +315,50 @@ class ClassicMember:
 
     # Progress.
 
-    def _advance(self, now: float, effects: list[Effect]) -> list[Effect]:
-        """Take every step that is due. Each one leads to a state in which it is no longer due."""
-        if self.state is MemberState.FAILED:
-            return effects
-        self._complain(now, effects)
-        if self.state in (MemberState.STABLE, MemberState.SYNCING) and now >= self._poll_at:
-            self._leave_without_polls(effects)
-        if self.state is MemberState.STABLE and self.coordinator is not None and now >= self._session_at:
-            self._lose_coordinator("the session timed out without an answer to a heartbeat", now, effects)
-            self._session_at = now + self.config.session_timeout
-        if (find_at := self._find_due()) is not None and now >= find_at:
-            self._search.ticket = self._send(self._search.request(), effects, to_coordinator=False)
-        if self._must_revoke():
-            self._revoke(effects)
-        if self._must_join() and now >= self._join_at:
-            self._join(effects)
-        if self._must_beat() and now >= self._beat_at:
-            self._beating = self._send(self._heartbeat_request(), effects)
-            self._beat_at = now + self.config.heartbeat_interval
-        return effects
+    def _is_subscribed(self) -> bool:
+        return self.topics is not None
 
-    def _complain(self, now: float, effects: list[Effect]) -> None:
-        """Warn after `request_timeout` without an assignment, and after twice as long again: polls only return {}."""
-        if self.state is MemberState.STABLE or self.topics is None:
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since, self._complain_at = now, now + self.config.request_timeout
-        elif now >= self._complain_at:
-            waited = now - self._stuck_since
-            self._complain_at = now + max(waited, self.config.request_timeout)
-            fields = {"reason": self._obstacle(), "seconds": round(waited, 1)}
-            effects.append(Note("still without an assignment from the group", fields, warns=True))
+    def _session_due(self) -> float | None:
+        stable = self.standing.state is MemberState.STABLE
+        return self._session_at if stable and self._search.coordinator is not None else None
 
-    def _find_due(self) -> float | None:
-        return self._search.due(subscribed=self.topics is not None)
+    def _expire(self, now: float) -> None:
+        self._lose_coordinator("the session timed out without an answer to a heartbeat", now)
+        self._session_at = now + self.config.session_timeout
 
     def _rebalance_due(self) -> bool:
         return (
-            self.topics is not None
-            and self._rejoin_reason is not None
-            and self.coordinator is not None
-            and self.state in (MemberState.UNJOINED, MemberState.STABLE)
+            self._rejoin_reason is not None
+            and self.topics is not None
+            and self._search.coordinator is not None
+            and self.standing.state in (MemberState.UNJOINED, MemberState.STABLE)
         )
 
-    def _must_revoke(self) -> bool:
-        return self._rebalance_due() and not self._may_join and self._revoking is None
+    def _join_due(self) -> float | None:
+        return self._join_at if self._may_join and self._rebalance_due() else None
 
-    def _must_join(self) -> bool:
-        return self._rebalance_due() and self._may_join
-
-    def _must_beat(self) -> bool:
+    def _beat_due(self) -> float | None:
+        if self._beating is not None or self._search.coordinator is None:
+            return None
+        state = self.standing.state
         # A heartbeat behind a SyncGroup that waits for the leader would only wait as well.
-        return (
-            self.coordinator is not None
-            and self._beating is None
-            and (self.state is MemberState.STABLE or (self.state is MemberState.SYNCING and not self._sync_sent))
-        )
+        beats = state is MemberState.STABLE or (state is MemberState.SYNCING and not self._sync_sent)
+        return self._beat_at if beats else None
 
-    def _revoke(self, effects: list[Effect]) -> None:
-        """Start a rebalance: revoke the partitions that this member does not keep during it."""
+    def _revoke(self, _: float) -> None:
+        """Start a rebalance that is due: revoke the partitions that this member does not keep during it."""
+        if not self._rebalance_due() or self._may_join or self._revoking is not None:
+            return
         lost = self.generation == NO_GENERATION or not self.member_id
         if lost or not self.cooperative:
             revoked = self.owned
         else:
             revoked = frozenset(tp for tp in self.owned if tp.topic not in (self.topics or ()))
         self.owned -= revoked
-        self._revoking = self._ticket()
-        effects.append(Revoke(self._revoking, revoked, lost=lost, generation=self.generation))
+        self._revoking = self._out.ticket()
+        self._out.put(Revoke(self._revoking, revoked, lost=lost, generation=self.generation))
 
-    def _join(self, effects: list[Effect]) -> None:
+    def _join(self, _: float) -> None:
         self._joined_topics = self.topics or frozenset()
         subscription = MemberSubscription(
             topics=tuple(sorted(self._joined_topics)),
@@ -464,30 +369,26 @@ class ClassicMember:
         try:
             request = self._join_request(subscription)
         except KafkaError as error:
-            self._fail(error, effects)
+            self._fail(error)
             return
-        effects.append(Note("joining the group", {"member": self.member_id, "reason": self._rejoin_reason or ""}))
-        self._transition(MemberState.JOINING)
+        self._out.note("joining the group", member=self.member_id, reason=self._rejoin_reason or "")
+        self.standing.to(MemberState.JOINING)
         self._beating = None
-        self._joining = self._send(request, effects, timeout=self.config.join_timeout)
+        self._joining = self._out.send(request, self._search.coordinator, self.config.join_timeout)
+
+    def _beat(self, now: float) -> None:
+        request = HeartbeatRequest(
+            group_id=self.config.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.config.instance_id,
+        )
+        self._beating = self._out.send(request, self._search.coordinator, self.config.request_timeout)
+        self._beat_at = now + self.config.heartbeat_interval
 
     # Responses.
 
-    def _found(self, response: FindCoordinatorResponse, now: float, effects: list[Effect]) -> None:
-        attempt = self._search.answered(response, now, effects)
-        if attempt is not None:
-            self._not_found(attempt, effects)
-            return
-        self._beat_at = min(self._beat_at, now)
-        self._session_at = max(self._session_at, now + self.config.session_timeout)
-
-    def _not_found(self, attempt: NotFound, effects: list[Effect]) -> None:
-        """An attempt to find the coordinator has not succeeded."""
-        self._last_error = attempt.reason
-        if attempt.error is not None:
-            self._fail(attempt.error, effects)
-
-    def _joined(self, response: JoinGroupResponse, now: float, effects: list[Effect]) -> None:
+    def _joined(self, response: JoinGroupResponse, now: float) -> None:
         code = ErrorCode.of(response.error_code)
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             expected, self.member_id = not self.member_id and bool(response.member_id), response.member_id
@@ -497,15 +398,14 @@ class ClassicMember:
             else:
                 self._back_off_join(code, now)
         elif code != ErrorCode.NONE:
-            self._join_refused(code, "join", now, effects)
+            self._join_refused(code, "join", now)
         elif response.protocol_name not in self._assignors:
             self._fail(
                 error_for(
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                     f"join group {self.config.group_id!r}",
                     f"it uses {response.protocol_name!r}",
-                ),
-                effects,
+                )
             )
         else:
             self.member_id, self.generation = response.member_id, response.generation_id
@@ -513,17 +413,17 @@ class ClassicMember:
             self.leadership = Leadership(response) if response.leader == response.member_id else None
             self._sync_sent = False
             self._beat_at = now + self.config.heartbeat_interval
-            self._transition(MemberState.SYNCING)
-            fields = {"generation": self.generation, "member": self.member_id, "leader": self.is_leader}
-            effects.append(Note("joined the group", fields))
+            self.standing.to(MemberState.SYNCING)
+            self._out.note("joined the group", generation=self.generation, member=self.member_id, leader=self.is_leader)
             if self.leadership is not None:
-                effects += self.leadership.notes
-                self._joining = self._ticket()
-                effects.append(CountPartitions(self._joining, self.leadership.topics))
+                for note in self.leadership.notes:
+                    self._out.put(note)
+                self._joining = self._out.ticket()
+                self._out.put(CountPartitions(self._joining, self.leadership.topics))
             else:
-                self._sync([], effects)
+                self._sync([])
 
-    def _sync(self, assignments: list[SyncGroupRequestAssignment], effects: list[Effect]) -> None:
+    def _sync(self, assignments: list[SyncGroupRequestAssignment]) -> None:
         """Send SyncGroup, with the assignment if this member is the leader."""
         request = SyncGroupRequest(
             group_id=self.config.group_id,
@@ -535,74 +435,72 @@ class ClassicMember:
             assignments=assignments,
         )
         self._sync_sent = True
-        self._joining = self._send(request, effects, timeout=self.config.join_timeout)
+        self._joining = self._out.send(request, self._search.coordinator, self.config.join_timeout)
 
-    def _synced(self, response: SyncGroupResponse, now: float, effects: list[Effect]) -> None:
+    def _synced(self, response: SyncGroupResponse, now: float) -> None:
         code = ErrorCode.of(response.error_code)
         if code != ErrorCode.NONE:
-            self._join_refused(code, "sync with", now, effects)
+            self._join_refused(code, "sync with", now)
             return
         try:
             assigned = frozenset(decode_assignment(response.assignment))
         except DecodeError as error:
             message = f"the assignment from the leader of group {self.config.group_id!r} cannot be decoded: {error}"
-            self._fail(KafkaError(ErrorCode.INVALID_REQUEST, message), effects)
+            self._fail(KafkaError(ErrorCode.INVALID_REQUEST, message))
             return
-        self._transition(MemberState.STABLE)
-        self._last_error = ""
+        self.standing.to(MemberState.STABLE)
+        self.standing.last_error = ""
         self._rejoin_reason, self._may_join = None, False
         self._session_at = now + self.config.session_timeout
         self._beat_at = now + self.config.heartbeat_interval
         revoked, added = self.owned - assigned, assigned - self.owned
         if revoked:
             # Only cooperative members still own partitions here (KIP-429).
-            effects.append(Revoke(self._ticket(), revoked, lost=False, generation=self.generation))
-            self._request_rejoin("partitions were revoked for other members", effects)
+            self._out.put(Revoke(self._out.ticket(), revoked, lost=False, generation=self.generation))
+            self._request_rejoin("partitions were revoked for other members")
         self.owned = assigned
-        self._notify_assignor(assigned, effects)
-        effects.append(Assign(assigned, added, self.generation))
+        self._notify_assignor(assigned)
+        self._out.put(Assign(assigned, added, self.generation))
         if any(tp.topic not in self._joined_topics for tp in assigned):
-            self._request_rejoin("the leader assigned topics that are not subscribed to", effects)
+            self._request_rejoin("the leader assigned topics that are not subscribed to")
             self._join_at = now + self._join_backoff.failed()
         elif self._joined_topics != self.topics:
-            self._request_rejoin("the subscription changed during the rebalance", effects)
+            self._request_rejoin("the subscription changed during the rebalance")
 
-    def _heartbeat(self, code: ErrorCode, now: float, effects: list[Effect]) -> None:
+    def _heartbeat(self, code: ErrorCode, now: float) -> None:
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._session_at = now + self.config.session_timeout
-            self._heartbeats += 1
-            self._heartbeat_at = now
-        if self.state is not MemberState.STABLE:
+            self.standing.beaten(now)
+        if self.standing.state is not MemberState.STABLE:
             return
         if code == ErrorCode.NONE:
             self._join_backoff.succeeded()  # only now: a join that succeeds may be followed by a sync that never does
             return
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._request_rejoin("the group is rebalancing", effects)
-        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self._lose_coordinator(f"a heartbeat was answered {code.name}", now, effects)
-        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            self._lose_membership(code, effects)
-        elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(self.config.fenced(), effects)
-        elif not code.retriable:
-            self._fail(error_for(code, f"heartbeat to group {self.config.group_id!r}"), effects)
+            self._request_rejoin("the group is rebalancing")
+        else:
+            self._refused(code, "heartbeat to", f"a heartbeat was answered {code.name}", now)
 
-    def _join_refused(self, code: ErrorCode, what: str, now: float, effects: list[Effect]) -> None:
+    def _join_refused(self, code: ErrorCode, what: str, now: float) -> None:
         """JoinGroup or SyncGroup was answered with an error: start over, or give up."""
-        self._last_error = f"{code.name} to {what} the group"
+        self.standing.last_error = f"{code.name} to {what} the group"
         self._restart_join()
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            self._lose_membership(code, effects)
-        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            effects.append(Note("the group is rebalancing again", {"during": what}))
-        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self._lose_coordinator(f"answered {code.name}", now, effects)
-        elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(self.config.fenced(), effects)
-        elif not code.retriable:
-            self._fail(error_for(code, f"{what} group {self.config.group_id!r}"), effects)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._out.note("the group is rebalancing again", during=what)
+        else:
+            self._refused(code, what, f"answered {code.name}", now)
         self._back_off_join(code, now)
+
+    def _refused(self, code: ErrorCode, what: str, reason: str, now: float) -> None:
+        """A request was answered with an error that ends the membership, or the use of this coordinator, or neither."""
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._lose_membership(code)
+        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._lose_coordinator(reason, now)
+        elif code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fail(self.config.fenced())
+        elif not code.retriable:
+            self._fail(error_for(code, f"{what} group {self.config.group_id!r}"))
 
     def _back_off_join(self, code: ErrorCode, now: float) -> None:
         """Set the time of the next attempt to join."""
@@ -612,90 +510,69 @@ class ClassicMember:
 
     # Back to an earlier state.
 
-    def _request_rejoin(self, reason: str, effects: list[Effect]) -> None:
+    def _request_rejoin(self, reason: str) -> None:
         if self._rejoin_reason is None:
             self._rejoin_reason = reason
-            effects.append(Note("must rejoin the group", {"generation": self.generation, "reason": reason}))
+            self._out.note("must rejoin the group", generation=self.generation, reason=reason)
 
     def _restart_join(self) -> None:
         """Drop a join that will not complete; another one is due. What was revoked stays revoked."""
         self._joining = None
-        if self.state in (MemberState.JOINING, MemberState.SYNCING):
-            self._transition(MemberState.UNJOINED)
+        if self.standing.state in (MemberState.JOINING, MemberState.SYNCING):
+            self.standing.to(MemberState.UNJOINED)
         self._rejoin_reason = self._rejoin_reason or "the last attempt did not succeed"
 
-    def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
+    def _lose_coordinator(self, reason: str, now: float) -> None:
         """Look for the coordinator again. The membership and the owned partitions stay."""
-        self._last_error = reason
+        self.standing.last_error = reason
         if self._joining is not None:
             self._restart_join()
         self._beating = None
-        self._search.lose(reason, now, effects)
+        self._search.lose(reason, now)
 
-    def _lose_membership(self, code: ErrorCode, effects: list[Effect]) -> None:
+    def _lose_membership(self, code: ErrorCode) -> None:
         """The coordinator does not know this member or generation: other members may own the partitions already."""
-        effects.append(Note("lost the membership", {"generation": self.generation, "reason": code.name}, warns=True))
+        self._out.warn("lost the membership", generation=self.generation, reason=code.name)
         keep_id = code == ErrorCode.ILLEGAL_GENERATION
         member_id = self.member_id
         self._reset()
         self.member_id = member_id if keep_id else ""
         self._joining = self._beating = None
-        if self.state is not MemberState.UNJOINED:
-            self._transition(MemberState.UNJOINED)
+        if self.standing.state is not MemberState.UNJOINED:
+            self.standing.to(MemberState.UNJOINED)
         self._rejoin_reason = f"the coordinator answered {code.name}"
         if self.owned:
             self._may_join, self._revoking = False, None  # what is still owned must be revoked as lost
 
-    def _leave_without_polls(self, effects: list[Effect]) -> None:
+    def _leave_without_polls(self, _: float) -> None:
         """The program has not polled for `max_poll_interval_ms`."""
-        reason = f"the program did not poll for max_poll_interval_ms ({round(self.config.max_poll_interval * 1000)} ms)"
-        effects.append(
-            Note(f"leaving the group: {reason}. Raise it, lower max_poll_records, or process faster", warns=True)
-        )
-        self._send_leave(reason, effects)
+        reason = self.standing.poll_overdue()
+        self._send_leave(reason)
         self._reset()
         self._joining = self._beating = None
-        self._transition(MemberState.UNJOINED)
+        self.standing.to(MemberState.UNJOINED)
         self._rejoin_reason, self._may_join, self._revoking = reason, False, None
 
-    def _send_leave(self, reason: str, effects: list[Effect]) -> None:
+    def _send_leave(self, reason: str) -> None:
         """Send LeaveGroup, with a reason that the coordinator logs (KIP-800)."""
-        if self.member_id and self.config.instance_id is None and self.coordinator is not None:
+        if self.member_id and self.config.instance_id is None and self._search.coordinator is not None:
             identity = MemberIdentity(member_id=self.member_id, group_instance_id=None, reason=reason)
-            self._send(LeaveGroupRequest(group_id=self.config.group_id, members=[identity]), effects)
+            request = LeaveGroupRequest(group_id=self.config.group_id, members=[identity])
+            self._out.send(request, self._search.coordinator, self.config.request_timeout)
 
     def _reset(self) -> None:
         self.member_id, self.generation, self.leadership, self._protocol = "", NO_GENERATION, None, None
 
-    def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
-        self.error = error
+    def _fail(self, error: KafkaError) -> None:
         self._reset()
-        self._joining = self._beating = self._search.ticket = self._revoking = None
+        self._joining = self._beating = self._revoking = None
         self._may_join = False
         lost, self.owned = self.owned, _NONE
-        self._transition(MemberState.FAILED)
         if lost:
-            effects.append(Revoke(self._ticket(), lost, lost=True, generation=NO_GENERATION))
-        effects.append(Fail(error))
-
-    def _transition(self, state: MemberState) -> None:
-        if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"no transition from {self.state.name} to {state.name}")
-        self.state = state
+            self._out.put(Revoke(self._out.ticket(), lost, lost=True, generation=NO_GENERATION))
+        self.standing.fail(error)
 
     # Requests and assignors.
-
-    def _ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
-
-    def _send(
-        self, request: Request, effects: list[Effect], *, to_coordinator: bool = True, timeout: float | None = None
-    ) -> int:
-        ticket = self._ticket()
-        to = self.coordinator if to_coordinator else None
-        effects.append(Send(ticket, request, to, self.config.request_timeout if timeout is None else timeout))
-        return ticket
 
     def _join_request(self, subscription: MemberSubscription) -> JoinGroupRequest:
         """Join with `subscription` under the name of each assignor, the preferred one first.
@@ -725,20 +602,12 @@ class ClassicMember:
             reason=self._rejoin_reason,
         )
 
-    def _heartbeat_request(self) -> HeartbeatRequest:
-        return HeartbeatRequest(
-            group_id=self.config.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.config.instance_id,
-        )
-
-    def _notify_assignor(self, assigned: Iterable[TopicPartition], effects: list[Effect]) -> None:
+    def _notify_assignor(self, assigned: Iterable[TopicPartition]) -> None:
         assignor = self._assignors[self._protocol or ""]
         try:
             assignor.assigned(tuple(sorted(assigned)), self.generation)
         except Exception as error:
-            effects.append(Note(str(_assignor_raised(assignor, error)), warns=True))
+            self._out.warn(str(_assignor_raised(assignor, error)))
 
 
 def _assignor_raised(assignor: Assignor, error: Exception) -> KafkaError:

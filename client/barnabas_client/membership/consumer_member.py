@@ -27,27 +27,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_client.errors import UnsupportedVersionError, error_for
-from barnabas_client.membership.effects import (
-    Assign,
-    Coordinator,
-    Effect,
-    Fail,
-    NameTopics,
-    Note,
-    Revoke,
-    Send,
-)
-from barnabas_client.membership.heartbeats import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    Heartbeats,
-    Partitions,
-    Refusal,
-    assigned_partitions,
-    is_valid,
-)
+from barnabas_client.membership.effects import Assign, Effect, NameTopics, Revoke
+from barnabas_client.membership.heartbeats import LEAVE_EPOCH, MEMBER, Heartbeats, Partitions, assigned_partitions
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState, MemberView
-from barnabas_client.membership.search import COORDINATOR_GONE, CoordinatorSearch, NotFound
+from barnabas_client.membership.search import COORDINATOR_GONE
+from barnabas_client.membership.standing import Standing, Step
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -57,7 +41,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     HeartbeatTopicPartitions,
 )
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
-from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.schema import Response
 
 #: The epoch of a heartbeat of a static member that leaves and will be back.
 LEAVE_STATIC_EPOCH: Final = -2
@@ -67,12 +51,15 @@ TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.JOINING: frozenset(
         {MemberState.RECONCILING, MemberState.STABLE, MemberState.UNJOINED, MemberState.FAILED}
     ),
-    MemberState.RECONCILING: frozenset({MemberState.STABLE, MemberState.UNJOINED, MemberState.FAILED}),
-    MemberState.STABLE: frozenset({MemberState.RECONCILING, MemberState.UNJOINED, MemberState.FAILED}),
+    MemberState.RECONCILING: frozenset(
+        {MemberState.RECONCILING, MemberState.STABLE, MemberState.UNJOINED, MemberState.FAILED}
+    ),
+    MemberState.STABLE: frozenset(
+        {MemberState.RECONCILING, MemberState.STABLE, MemberState.UNJOINED, MemberState.FAILED}
+    ),
     MemberState.FAILED: frozenset({MemberState.UNJOINED, MemberState.FAILED}),
 }
 
-_MEMBER: Final = (MemberState.RECONCILING, MemberState.STABLE)
 #: A commit is refused with these if the epoch of the member is not the current one.
 _STALE: Final = (
     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -116,36 +103,32 @@ class ConsumerMember:
 
     def __init__(self, config: MemberConfig, member_id: str, jitter: Jitter = no_jitter) -> None:
         self.config = config
-        self.state = MemberState.UNJOINED
         self.member_id = member_id
-        self.epoch = JOIN_EPOCH
         self.wanted: Wanted | None = None
         #: What this member owns: assigned by the coordinator, and not revoked from the program yet.
         self.owned: Partitions = _NONE
         #: What the coordinator wants this member to own; None before the first assignment of a membership.
         self.target: Partitions | None = None
-        self.error: KafkaError | None = None
         self._names: dict[bytes, str] = {}  # of topics that were assigned
         self._revoked: Partitions = _NONE  # what the revocation in progress takes away
         self._announced = False  # an Assign was returned in this membership
-        self._tickets = 0
+        self.standing = Standing(config, TRANSITIONS, self._is_subscribed, self._obstacle, self._fail, jitter)
+        self._out, self._search = self.standing.out, self.standing.search
         # Tickets of what is in flight: one of a kind at a time.
-        self._beats: Heartbeats[_Told] = Heartbeats(config, jitter)
+        self._beats: Heartbeats[_Told] = Heartbeats(config, self.standing, self._removed, self._final, jitter)
         self._naming: int | None = None
         self._revoking: int | None = None
-        self._search = CoordinatorSearch(config, jitter)
         self._name_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._name_at = self._poll_at = 0.0
-        self._last_error = ""  # since the member was last Stable
-        self._stuck_since: float | None = None  # when it last ceased to be Stable
-        self._complain_at = 0.0
-        self._heartbeats = 0
-        self._heartbeat_at: float | None = None
-
-    @property
-    def coordinator(self) -> Coordinator | None:
-        """The group's coordinator; None while it is not known."""
-        return self._search.coordinator
+        self._name_at = 0.0
+        self.standing.steps = (
+            Step(self.standing.watch),
+            Step(self.standing.warn, self.standing.warning_due),
+            Step(self._leave_without_polls, self.standing.poll_due),
+            Step(self._search.ask, self._search.due),
+            Step(self._reconcile),
+            Step(self._name, self._name_due),
+            Step(self._beat, self._beat_due),
+        )
 
     # Events.
 
@@ -153,41 +136,18 @@ class ConsumerMember:
         """Become a member that reads `topics`, or those that match `pattern`, or change them. Also leads out of
         FAILED."""
         before, self.wanted = self.wanted, Wanted(frozenset(topics), pattern)
-        if self.state is MemberState.FAILED:
-            self._transition(MemberState.UNJOINED)
-            self.error = before = None
-        if before is None:
-            self._poll_at = now + self.config.max_poll_interval
-        return self._advance(now, [])
-
-    def find_coordinator(self, now: float) -> list[Effect]:
-        """Find the coordinator although no topic is subscribed: to commit, or to fetch committed offsets."""
-        self._search.wanted = True
-        return self._advance(now, [])
-
-    def coordinator_found(self, coordinator: Coordinator, now: float) -> list[Effect]:
-        """The shell has found the coordinator, before this machine was asked to."""
-        effects: list[Effect] = []
-        self._search.found(coordinator, now, effects)
-        return self._advance(now, effects)
-
-    def polled(self, now: float) -> list[Effect]:
-        """The program polled."""
-        self._poll_at = now + self.config.max_poll_interval
-        return self._advance(now, [])
+        if self.standing.retry() or before is None:
+            self.standing.allow(now)
+        return self.standing.tick(now)
 
     def revoked(self, ticket: int, now: float) -> list[Effect]:
         """A :class:`Revoke` is done, so the program has polled."""
         if ticket != self._revoking:
             return []
-        self._poll_at = now + self.config.max_poll_interval
+        self.standing.allow(now)
         self._revoking = None
         self.owned, self._revoked = self.owned - self._revoked, _NONE
-        return self._advance(now, [])
-
-    def tick(self, now: float) -> list[Effect]:
-        """Time has passed."""
-        return self._advance(now, [])
+        return self.standing.tick(now)
 
     def named(self, ticket: int, names: Mapping[bytes, str], now: float) -> list[Effect]:
         """A :class:`NameTopics` is done; topics that are not known yet are missing from `names`."""
@@ -199,227 +159,136 @@ class ConsumerMember:
             self._name_at = now + self._name_backoff.failed()
         else:
             self._name_backoff.succeeded()
-        return self._advance(now, [])
+        return self.standing.tick(now)
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """The response to a :class:`Send` has come."""
-        effects: list[Effect] = []
         if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
-            self._found(response, now, effects)
+            self.standing.searched(self._search.answered(response, now))
         elif ticket == self._beats.ticket and isinstance(response, ConsumerGroupHeartbeatResponse):
-            self._beats.ticket = None
-            code, given = ErrorCode.of(response.error_code), response.assignment
-            target = None if given is None else assigned_partitions(given.topic_partitions)
-            if code != ErrorCode.NONE:
-                self._refused(response, code, now, effects)
-            elif not is_valid(response.member_epoch, target):
-                self._last_error = "the heartbeat was answered with an invalid member epoch or assignment"
-                self._beats.try_again(now)
-            else:
-                self._beaten(response, target, now, effects)
-        return self._advance(now, effects)
+            succeeded = self._beats.answered(response, now)
+            if succeeded:
+                self._beaten(response)
+        return self.standing.tick(now)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
-        effects: list[Effect] = []
         if ticket == self._search.ticket:
-            self._not_found(self._search.failed(error, now), effects)
+            self.standing.searched(self._search.failed(error, now))
         elif ticket == self._beats.ticket:
-            if error.code == ErrorCode.UNSUPPORTED_VERSION:
-                self._fail(self._unsupported(str(error)), effects)
-            elif error.code == ErrorCode.INVALID_REQUEST:
-                self._fail(error, effects)
-            else:
-                self._lose_coordinator(str(error), now, effects)
-        return self._advance(now, effects)
+            self._beats.failed(error, now)
+        return self.standing.tick(now)
 
     def coordinator_lost(self, reason: str, now: float) -> list[Effect]:
         """A request that this machine did not send, such as a commit, found that the coordinator is gone or has
         moved."""
-        effects: list[Effect] = []
-        self._lose_coordinator(reason, now, effects)
-        return self._advance(now, effects)
+        self._beats.lose_coordinator(reason, now)
+        return self.standing.tick(now)
 
     def commit_refused(self, code: ErrorCode, epoch: int, now: float) -> list[Effect]:
         """A commit with this member epoch was answered with `code`, which may concern the membership.
 
         The heartbeat decides on the membership: it is sent now, unless its answer has already changed the epoch.
         """
-        effects: list[Effect] = []
         if code in COORDINATOR_GONE:
-            self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
-        elif self.state in _MEMBER and epoch == self.epoch:
+            self._beats.lose_coordinator(f"a commit was answered {code.name}", now)
+        elif self.standing.state in MEMBER and epoch == self.epoch:
             if code == ErrorCode.FENCED_INSTANCE_ID:
-                self._fail(self.config.fenced(), effects)
+                self._fail(self.config.fenced())
             elif code in _STALE:
                 self._beats.hurry(now)
-        return self._advance(now, effects)
+        return self.standing.tick(now)
 
     def rejoin(self, reason: str, now: float) -> list[Effect]:
         """Nothing: members cannot start a rebalance in this protocol."""
         note = "this consumer cannot start a rebalance: with group_protocol='consumer' the coordinator does"
-        return [Note(note, {"reason": reason}, warns=True)]
+        self._out.warn(note, reason=reason)
+        return self._out.take()
 
     def leave(self, reason: str, now: float) -> list[Effect]:
         """Leave the group until the next :meth:`subscribe`."""
-        effects: list[Effect] = []
-        self._send_leave(reason, effects)
+        self._send_leave(reason)
         self._reset()
         self.wanted, self.owned = None, _NONE
         self._revoking, self._revoked = None, _NONE
-        if self.state is not MemberState.FAILED:
-            self._transition(MemberState.UNJOINED)
-        return effects
+        if self.standing.state is not MemberState.FAILED:
+            self.standing.to(MemberState.UNJOINED)
+        return self._out.take()
 
     # What the shell reads.
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` is due next; None while only other events can change anything."""
-        times = []
-        if self.state is MemberState.FAILED:
-            return None
-        if self._stuck_since is not None:
-            times.append(self._complain_at)
-        if (find_at := self._find_due()) is not None:
-            times.append(find_at)
-        if self._must_name():
-            times.append(self._name_at)
-        if self._must_beat():
-            times.append(self._beat_due())
-        if self.state in _MEMBER:
-            times.append(self._poll_at)
-        return min(times, default=None)
+    @property
+    def epoch(self) -> int:
+        """The member epoch; 0 while this is not a member."""
+        return self._beats.epoch
 
     def view(self) -> MemberView:
         """A snapshot."""
-        return MemberView(
-            group_id=self.config.group_id,
-            instance_id=self.config.instance_id,
-            protocol="consumer",
-            state=self.state,
-            generation=self.epoch if self.state in _MEMBER else NO_GENERATION,
-            member_id=self.member_id,
-            coordinator=self.coordinator,
-            error=self.error,
-            heartbeats=self._heartbeats,
-            heartbeat_at=self._heartbeat_at,
-            obstacle=self._obstacle(),
-        )
+        generation = self.epoch if self.standing.state in MEMBER else NO_GENERATION
+        return self.standing.view(generation, self.member_id)
 
     def _obstacle(self) -> str:
-        """Text for warnings: why this member has no assignment yet, and the last error."""
-        if self.state in (MemberState.STABLE, MemberState.FAILED) or (self.coordinator and self.wanted is None):
-            return ""
-        if self.coordinator is None:
-            what = "the coordinator is not found"
-        elif self._revoking is not None:
-            what = "the program has not polled, or its rebalance listener has not returned"
-        elif self._unnamed():
-            what = "the metadata does not have the assigned topics yet"
-        else:
-            what = "the coordinator has not accepted the member"
-        return f"{what}; the last error: {self._last_error}" if self._last_error else what
+        """Why this member has no assignment, although the coordinator is known."""
+        if self._revoking is not None:
+            return "the program has not polled, or its rebalance listener has not returned"
+        if self._unnamed():
+            return "the metadata does not have the assigned topics yet"
+        return "the coordinator has not accepted the member"
 
     # Progress.
 
-    def _advance(self, now: float, effects: list[Effect]) -> list[Effect]:
-        """Take every step that is due. Each one leads to a state in which it is no longer due."""
-        if self.state is MemberState.FAILED:
-            return effects
-        self._complain(now, effects)
-        if self.state in _MEMBER and now >= self._poll_at:
-            self._leave_without_polls(effects)
-        if (find_at := self._find_due()) is not None and now >= find_at:
-            self._search.ticket = self._send(self._search.request(), None, self.config.request_timeout, effects)
-        self._reconcile(effects)
-        if self._must_name() and now >= self._name_at:
-            self._naming = self._ticket()
-            effects.append(NameTopics(self._naming, self._unnamed()))
-        if self._must_beat() and now >= self._beat_due():
-            self._beat(now, effects)
-        return effects
+    def _is_subscribed(self) -> bool:
+        return self.wanted is not None
 
-    def _complain(self, now: float, effects: list[Effect]) -> None:
-        """Warn after `request_timeout` without an assignment, and after twice as long again: polls only return {}."""
-        if self.state is MemberState.STABLE or self.wanted is None:
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since, self._complain_at = now, now + self.config.request_timeout
-        elif now >= self._complain_at:
-            waited = now - self._stuck_since
-            self._complain_at = now + max(waited, self.config.request_timeout)
-            fields = {"reason": self._obstacle(), "seconds": round(waited, 1)}
-            effects.append(Note("still without its assignment from the group", fields, warns=True))
+    def _name_due(self) -> float | None:
+        return self._name_at if self._naming is None and self._unnamed() else None
 
-    def _find_due(self) -> float | None:
-        return self._search.due(subscribed=self.wanted is not None)
+    def _name(self, _: float) -> None:
+        self._naming = self._out.ticket()
+        self._out.put(NameTopics(self._naming, self._unnamed()))
 
-    def _must_name(self) -> bool:
-        return self._naming is None and bool(self._unnamed())
-
-    def _must_beat(self) -> bool:
-        # A member that lost its partitions joins again after the program has given them up.
-        return (
-            self.coordinator is not None
-            and self.wanted is not None
-            and self._beats.ticket is None
-            and (self.state in _MEMBER or self._revoking is None)
-        )
-
-    def _beat_due(self) -> float:
-        return self._beats.due(self._tells(), member=self.state in _MEMBER)
+    def _beat_due(self) -> float | None:
+        if self.wanted is None or (self._revoking is not None and self.standing.state not in MEMBER):
+            return None  # a member that lost its partitions joins again after the program has given them up
+        return self._beats.due(self._tells())
 
     def _tells(self) -> _Told:
         return _Told(self.wanted or Wanted(frozenset()), self.owned)
 
     def _unnamed(self) -> frozenset[bytes]:
         """The topics of the target whose names are not known."""
-        if self.state not in _MEMBER or not self.target:
+        if self.standing.state not in MEMBER or not self.target:
             return frozenset()
-        return frozenset(one.topic_id for one in self.target if one.topic_id not in self._names)
+        return frozenset(one.topic_id for one in self.target - self.owned if one.topic_id not in self._names)
 
-    def _reconcile(self, effects: list[Effect]) -> None:
+    def _reconcile(self, _: float) -> None:
         """Take the next step towards the target: revoke; when that is done, assign."""
-        if self.state not in _MEMBER or self.target is None or self._revoking is not None:
+        if self.standing.state not in MEMBER or self.target is None or self._revoking is not None:
             return
         self._revoked = self.owned - self.target
         if self._revoked:
-            self._transition(MemberState.RECONCILING)
-            self._revoking = self._ticket()
-            effects.append(Revoke(self._revoking, self._named(self._revoked), lost=False, generation=self.epoch))
+            self.standing.to(MemberState.RECONCILING)
+            self._revoking = self._out.ticket()
+            self._out.put(Revoke(self._revoking, self._named(self._revoked), lost=False, generation=self.epoch))
             return
-        added = frozenset(one for one in self.target if one.topic_id in self._names) - self.owned
+        added = frozenset(one for one in self.target - self.owned if one.topic_id in self._names)
         self.owned |= added
         if added or not (self._announced or self._unnamed()):
             self._announced = True
-            effects.append(Assign(self._named(self.owned), self._named(added), self.epoch))
+            self._out.put(Assign(self._named(self.owned), self._named(added), self.epoch))
         if self.owned != self.target:
-            self._transition(MemberState.RECONCILING)
+            self.standing.to(MemberState.RECONCILING)
         else:
-            self._transition(MemberState.STABLE)
-            self._last_error = ""
+            self.standing.to(MemberState.STABLE)
+            self.standing.last_error = ""
 
     def _named(self, partitions: Partitions) -> frozenset[TopicPartition]:
         return frozenset(TopicPartition(self._names[one.topic_id], one.partition) for one in partitions)
 
-    def _beat(self, now: float, effects: list[Effect]) -> None:
-        if self.state is MemberState.UNJOINED:
-            self._transition(MemberState.JOINING)
-            self._beats.told = None
-            effects.append(Note("joining the group", {"member": self.member_id}))
-        joins = self.state is MemberState.JOINING
-        tells = self._tells()
-        request = self._heartbeat(JOIN_EPOCH if joins else self.epoch, tells, self._beats.told)
-        self._beats.sent(self._send(request, self.coordinator, self._beats.patience, effects), tells, now)
-
-    def _heartbeat(self, epoch: int, tells: _Told, told: _Told | None) -> ConsumerGroupHeartbeatRequest:
-        """A heartbeat with what has changed; with everything if `told` is None."""
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.config.group_id,
-            member_id=self.member_id,
-            member_epoch=epoch,
-            instance_id=self.config.instance_id,
-        )
+    def _beat(self, now: float) -> None:
+        """Send a heartbeat with what has changed; with everything if the coordinator knows nothing."""
+        self._beats.begin(self.member_id)
+        request, tells, told = self._heartbeat(self.epoch), self._tells(), self._beats.told
         if told is None:
             request.rack_id = self.config.rack
             request.rebalance_timeout_ms = round(self.config.rebalance_timeout * 1000)
@@ -430,39 +299,29 @@ class ConsumerMember:
             request.subscribed_topic_regex = tells.wanted.pattern or ""  # empty removes an earlier one
         if told is None or told.owned != tells.owned:
             request.topic_partitions = _grouped(tells.owned)
-        return request
+        self._beats.send(request, tells, now)
+
+    def _heartbeat(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.config.group_id,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            instance_id=self.config.instance_id,
+        )
 
     # Responses.
 
-    def _found(self, response: FindCoordinatorResponse, now: float, effects: list[Effect]) -> None:
-        attempt = self._search.answered(response, now, effects)
-        if attempt is not None:
-            self._not_found(attempt, effects)
-
-    def _not_found(self, attempt: NotFound, effects: list[Effect]) -> None:
-        """An attempt to find the coordinator has not succeeded."""
-        self._last_error = attempt.reason
-        if attempt.error is not None:
-            self._fail(attempt.error, effects)
-
-    def _beaten(
-        self, response: ConsumerGroupHeartbeatResponse, target: Partitions | None, now: float, effects: list[Effect]
-    ) -> None:
+    def _beaten(self, response: ConsumerGroupHeartbeatResponse) -> None:
         """A heartbeat succeeded."""
-        self._heartbeats += 1
-        self._heartbeat_at = now
-        joined = self.state is MemberState.JOINING
-        self._beats.succeeded(response.heartbeat_interval_ms, now, joined=joined)
+        joined, assigned = self.standing.state is MemberState.JOINING, assigned_partitions(response)
         self.member_id = response.member_id or self.member_id
         if joined:
             self.target, self._announced = None, False
-            self._transition(MemberState.RECONCILING)
-            effects.append(Note("joined the group", {"member": self.member_id, "epoch": response.member_epoch}))
-        self.epoch = response.member_epoch
-        if target is not None:
-            self.target = target
-            fields = {"epoch": self.epoch, "partitions": len(self.target)}
-            effects.append(Note("the coordinator assigned partitions", fields))
+            self.standing.to(MemberState.RECONCILING)
+            self._out.note("joined the group", member=self.member_id, epoch=self.epoch)
+        if assigned is not None:
+            self.target = assigned
+            self._out.note("the coordinator assigned partitions", epoch=self.epoch, partitions=len(assigned))
         elif joined:
             self.target = _NONE
         if self.target is not None:
@@ -470,111 +329,61 @@ class ConsumerMember:
             needed = {one.topic_id for one in self.target | self.owned}
             self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in needed}
 
-    def _refused(
-        self, response: ConsumerGroupHeartbeatResponse, code: ErrorCode, now: float, effects: list[Effect]
-    ) -> None:
-        """A heartbeat was answered with an error."""
-        self._last_error = f"a heartbeat was answered {code.name}"
-        refusal = Refusal.of(code, member=self.state in _MEMBER)
-        if refusal is Refusal.REMOVED:
-            self._lose_membership(code, now, effects)
-        elif refusal is Refusal.COORDINATOR_GONE:
-            self._lose_coordinator(self._last_error, now, effects)
-        elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(self.config.fenced(), effects)
-        elif refusal is Refusal.UNSUPPORTED:
-            self._fail(self._unsupported(response.error_message or code.name), effects)
-        elif refusal is Refusal.RETRIABLE:
-            self._beats.try_again(now)
-        else:
-            what = f"heartbeat to group {self.config.group_id!r}"
-            self._fail(error_for(code, what, response.error_message), effects)
+    def _final(self, code: ErrorCode, message: str | None) -> KafkaError:
+        """The error of a heartbeat that cannot succeed."""
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            return self.config.fenced()
+        if code != ErrorCode.UNSUPPORTED_VERSION:
+            return error_for(code, f"heartbeat to group {self.config.group_id!r}", message)
+        coordinator = self._search.coordinator
+        where = "a broker" if coordinator is None else f"{coordinator.host}:{coordinator.port}"
+        return UnsupportedVersionError(
+            f"group {self.config.group_id!r} cannot be used with group_protocol='consumer' at {where}: "
+            f"{(message or code.name).rstrip('.')}. To do: use group_protocol='classic', or a broker with "
+            "group.version 1 (Kafka 4.0)"
+        )
 
     # Back to an earlier state.
 
-    def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
-        """Look for the coordinator again. The membership and the owned partitions stay."""
-        self._last_error = reason
-        self._beats.forget()
-        self._search.lose(reason, now, effects)
-
-    def _lose_membership(self, code: ErrorCode, now: float, effects: list[Effect]) -> None:
+    def _removed(self) -> None:
         """The coordinator has removed this member: others may own the partitions already. Join again afterwards."""
-        effects.append(Note("lost the membership", {"epoch": self.epoch, "reason": code.name}, warns=True))
-        self._beats.removed(now)
         self._reset()
-        self._transition(MemberState.UNJOINED)
+        self.standing.to(MemberState.UNJOINED)
         if self.owned or self._revoking is not None:
-            self._lose_partitions(effects)
+            self._lose_partitions()
 
-    def _lose_partitions(self, effects: list[Effect]) -> None:
+    def _lose_partitions(self) -> None:
         """Revoke everything as lost; the member joins again after that, so not before the program polls."""
-        self._revoking, self._revoked = self._ticket(), self.owned
-        effects.append(Revoke(self._revoking, self._named(self.owned), lost=True, generation=NO_GENERATION))
+        self._revoking, self._revoked = self._out.ticket(), self.owned
+        self._out.put(Revoke(self._revoking, self._named(self.owned), lost=True, generation=NO_GENERATION))
 
-    def _leave_without_polls(self, effects: list[Effect]) -> None:
+    def _leave_without_polls(self, _: float) -> None:
         """The program has not polled for `max_poll_interval_ms`."""
-        reason = f"the program did not poll for max_poll_interval_ms ({round(self.config.max_poll_interval * 1000)} ms)"
-        effects.append(
-            Note(f"leaving the group: {reason}. Raise it, lower max_poll_records, or process faster", warns=True)
-        )
-        self._send_leave(reason, effects)
+        reason = self.standing.poll_overdue()
+        self._send_leave(reason)
         self._reset()
-        self._transition(MemberState.UNJOINED)
-        self._last_error = reason
-        self._lose_partitions(effects)
+        self.standing.to(MemberState.UNJOINED)
+        self.standing.last_error = reason
+        self._lose_partitions()
 
-    def _send_leave(self, reason: str, effects: list[Effect]) -> None:
+    def _send_leave(self, reason: str) -> None:
         """Send the last heartbeat. A join in flight may have made this a member: it leaves as well."""
-        if self.state not in (*_MEMBER, MemberState.JOINING) or self.coordinator is None:
+        if self.standing.state not in (*MEMBER, MemberState.JOINING) or self._search.coordinator is None:
             return
         epoch = LEAVE_EPOCH if self.config.instance_id is None else LEAVE_STATIC_EPOCH
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.config.group_id,
-            member_id=self.member_id,
-            member_epoch=epoch,
-            instance_id=self.config.instance_id,
-        )
-        self._send(request, self.coordinator, self.config.request_timeout, effects)
-        effects.append(Note("leaving the group", {"member": self.member_id, "reason": reason}))
+        self._out.send(self._heartbeat(epoch), self._search.coordinator, self.config.request_timeout)
+        self._out.note("leaving the group", member=self.member_id, reason=reason)
 
     def _reset(self) -> None:
         """This is not a member any more. Its partitions are up to the caller."""
-        self.epoch, self.target = JOIN_EPOCH, None
-        self._naming = None
-        self._beats.forget()
+        self.target = self._naming = None
+        self._beats.end()
 
-    def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
-        self.error = error
+    def _fail(self, error: KafkaError) -> None:
         self._reset()
-        self._search.ticket = None
-        self._transition(MemberState.FAILED)
         if self.owned or self._revoking is not None:
-            self._lose_partitions(effects)  # a new subscription joins after that
-        effects.append(Fail(error))
-
-    def _transition(self, state: MemberState) -> None:
-        if state is not self.state and state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"no transition from {self.state.name} to {state.name}")
-        self.state = state
-
-    def _unsupported(self, detail: str) -> KafkaError:
-        where = f"{self.coordinator.host}:{self.coordinator.port}" if self.coordinator is not None else "a broker"
-        return UnsupportedVersionError(
-            f"group {self.config.group_id!r} cannot be used with group_protocol='consumer' at {where}: "
-            f"{detail.rstrip('.')}. To do: use group_protocol='classic', or a broker with group.version 1 (Kafka 4.0)"
-        )
-
-    # Requests.
-
-    def _ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
-
-    def _send(self, request: Request, to: Coordinator | None, timeout: float, effects: list[Effect]) -> int:
-        ticket = self._ticket()
-        effects.append(Send(ticket, request, to, timeout))
-        return ticket
+            self._lose_partitions()  # a new subscription joins after that
+        self.standing.fail(error)
 
 
 def _grouped(partitions: Partitions) -> list[HeartbeatTopicPartitions]:

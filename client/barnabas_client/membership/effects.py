@@ -1,6 +1,7 @@
 """Effects: what a group member's state machine asks its shell to do. Pure.
 
-The machines return lists of these; :mod:`barnabas_client.membership.thread` carries them out.
+The machines collect these in an :class:`Outbox` and return them; :mod:`barnabas_client.membership.thread` carries them
+out.
 """
 
 from collections.abc import Mapping
@@ -97,3 +98,39 @@ class Note(NamedTuple):
 
 
 Effect = Send | Revoke | Assign | CountPartitions | NameTopics | Disconnect | Fail | Note
+
+
+class Outbox:
+    """The effects of the event that a machine processes, and the tickets of what it asks for."""
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+        self._tickets = 0
+
+    def ticket(self) -> int:
+        """Return a new ticket."""
+        self._tickets += 1
+        return self._tickets
+
+    def put(self, effect: Effect) -> None:
+        """Add an effect."""
+        self._effects.append(effect)
+
+    def send(self, request: Request, to: Coordinator | None, timeout: float) -> int:
+        """Add a :class:`Send`, and return its ticket."""
+        ticket = self.ticket()
+        self.put(Send(ticket, request, to, timeout))
+        return ticket
+
+    def note(self, event: str, **fields: object) -> None:
+        """Add a line for the log."""
+        self.put(Note(event, fields))
+
+    def warn(self, event: str, **fields: object) -> None:
+        """Add a warning for the log."""
+        self.put(Note(event, fields, warns=True))
+
+    def take(self) -> list[Effect]:
+        """Return the effects since the last call, in order."""
+        effects, self._effects = self._effects, []
+        return effects

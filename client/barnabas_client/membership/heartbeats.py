@@ -2,22 +2,33 @@
 
 A part of two machines (:mod:`barnabas_client.membership.consumer_member`, :mod:`barnabas_client.shares.member`): one
 request joins, tells what has changed, returns the assignment and leaves. After an error, or without an answer, the next
-heartbeat tells everything, because the coordinator may have processed the one before or not. Times are those of the
-machine, which builds the requests and changes its state.
+heartbeat tells everything, because the coordinator may have processed the one before or not. The machine builds the
+requests, and does what follows from an assignment or from the end of its membership.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from barnabas_client.membership.member import MemberConfig
-from barnabas_client.membership.search import COORDINATOR_GONE
+from barnabas_client.membership.member import MemberConfig, MemberState
+from barnabas_client.membership.search import COORDINATOR_GONE, HOPELESS
+from barnabas_client.membership.standing import Standing
 from barnabas_protocol.backoff import Backoff, Jitter
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.schema import Request
+
+if TYPE_CHECKING:
+    # A machine needs one of them only.
+    from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
+
+Answer: TypeAlias = "ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse"
 
 #: The epochs of a heartbeat that joins, and that leaves for good.
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
+#: The states of a member that has an epoch.
+MEMBER: Final = (MemberState.STABLE, MemberState.RECONCILING)
 
 #: Minimum seconds that the coordinator has to answer: it never holds a heartbeat back.
 _LEAST_PATIENCE: Final = 10.0
@@ -36,15 +47,11 @@ class TopicIdPartition(NamedTuple):
 Partitions = frozenset[TopicIdPartition]
 
 
-class TopicPartitions(Protocol):
-    """Partitions of one topic in the response to a heartbeat."""
-
-    topic_id: bytes
-    partitions: list[int]
-
-
-def assigned_partitions(topics: Iterable[TopicPartitions]) -> Partitions:
-    """Read the assignment in the response to a heartbeat."""
+def assigned_partitions(response: Answer) -> Partitions | None:
+    """Read the assignment in the response to a heartbeat; None if it has not changed."""
+    if response.assignment is None:
+        return None
+    topics = response.assignment.topic_partitions
     return frozenset(TopicIdPartition(bytes(topic.topic_id), number) for topic in topics for number in topic.partitions)
 
 
@@ -60,8 +67,6 @@ class Refusal(Enum):
     REMOVED = auto()
     #: The coordinator is another broker, or unknown.
     COORDINATOR_GONE = auto()
-    #: The broker does not have this protocol.
-    UNSUPPORTED = auto()
     #: The same heartbeat may succeed later.
     RETRIABLE = auto()
     #: No heartbeat of this member will succeed.
@@ -76,25 +81,37 @@ class Refusal(Enum):
             return cls.REMOVED
         if code in COORDINATOR_GONE:
             return cls.COORDINATOR_GONE
-        if code == ErrorCode.UNSUPPORTED_VERSION:
-            return cls.UNSUPPORTED
         return cls.RETRIABLE if code.retriable else cls.FINAL
 
 
 class Heartbeats(Generic[T]):
-    """When the next heartbeat is due, and what it has to tell.
+    """The epoch of a member, when its next heartbeat is due, what that has to tell, and what follows from the answer.
 
     Args:
         config: the back-offs, and the interval until the coordinator gives one.
+        standing: of the machine.
+        removed: ends the membership, because the coordinator has.
+        final: makes the error of a heartbeat that cannot succeed, from the broker's error and message.
         jitter: for the back-offs.
     """
 
-    def __init__(self, config: MemberConfig, jitter: Jitter) -> None:
+    def __init__(
+        self,
+        config: MemberConfig,
+        standing: Standing,
+        removed: Callable[[], None],
+        final: Callable[[ErrorCode, str | None], KafkaError],
+        jitter: Jitter,
+    ) -> None:
+        self.epoch = JOIN_EPOCH
         #: The ticket of the heartbeat in flight; one at a time.
         self.ticket: int | None = None
         #: What the coordinator knows; None: everything must be told.
         self.told: T | None = None
         self._config = config
+        self._standing = standing
+        self._removed = removed
+        self._final = final
         self._telling: T | None = None  # in the heartbeat in flight
         self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
@@ -102,44 +119,89 @@ class Heartbeats(Generic[T]):
         self._at = 0.0  # the next one if there is nothing to tell
         self._earliest = 0.0  # none before
 
-    def due(self, tells: T, *, member: bool) -> float:
-        """When the next one is due: as soon as there is something to tell, or after the interval."""
-        news = not member or self.told != tells
+    def due(self, tells: T) -> float | None:
+        """When the next one is due: as soon as there is something to tell, or after the interval; None while one is in
+        flight, or the coordinator is not known."""
+        if self.ticket is not None or self._standing.coordinator is None:
+            return None
+        news = self._standing.state not in MEMBER or self.told != tells
         return self._earliest if news else max(self._at, self._earliest)
 
-    @property
-    def patience(self) -> float:
-        """Seconds to wait for the answer, so that another heartbeat follows before the session expires."""
-        return min(self._config.request_timeout, max(_LEAST_PATIENCE, 2 * self._interval))
+    def begin(self, member_id: str) -> None:
+        """The next one is about to be sent: it joins, if this is not a member."""
+        if self._standing.state is MemberState.UNJOINED:
+            self._standing.to(MemberState.JOINING)
+            self.told = None
+            self._standing.out.note("joining the group", member=member_id)
 
-    def sent(self, ticket: int, tells: T, now: float) -> None:
-        """A heartbeat is in flight."""
-        self.ticket, self._telling = ticket, tells
+    def send(self, request: Request, tells: T, now: float) -> None:
+        """Send one."""
+        # So that another one follows before the session expires.
+        patience = min(self._config.request_timeout, max(_LEAST_PATIENCE, 2 * self._interval))
+        self.ticket = self._standing.out.send(request, self._standing.coordinator, patience)
+        self._telling = tells
         self._at = now + self._interval
 
-    def succeeded(self, interval_ms: int, now: float, *, joined: bool) -> None:
-        """The heartbeat in flight succeeded; `joined`: it made this a member."""
-        self.told = self._telling
+    def answered(self, response: Answer, now: float) -> bool:
+        """The one in flight was answered; whether it succeeded. If it did not, what follows has been done."""
+        self.ticket = None
+        code = ErrorCode.of(response.error_code)
+        if code != ErrorCode.NONE:
+            self._refused(code, response.error_message, now)
+            return False
+        if not is_valid(response.member_epoch, assigned_partitions(response)):
+            self._standing.last_error = "the heartbeat was answered with an invalid member epoch or assignment"
+            self._try_again(now)
+            return False
+        self._standing.beaten(now)
+        self.epoch, self.told = response.member_epoch, self._telling
         self._backoff.succeeded()
-        if interval_ms > 0:
-            self._interval = max(interval_ms / 1000, self._config.retry_backoff)
+        if response.heartbeat_interval_ms > 0:
+            self._interval = max(response.heartbeat_interval_ms / 1000, self._config.retry_backoff)
         self._at = now + self._interval
-        if not joined:
+        if self._standing.state is not MemberState.JOINING:
             self._join_backoff.succeeded()  # only now: a join that succeeds may be followed by a fence for ever
+        return True
+
+    def _refused(self, code: ErrorCode, message: str | None, now: float) -> None:
+        self._standing.last_error = f"a heartbeat was answered {code.name}"
+        refusal = Refusal.of(code, member=self._standing.state in MEMBER)
+        if refusal is Refusal.REMOVED:
+            # It joins again, the second time in a row after a pause.
+            first, pause = self._join_backoff.failures == 0, self._join_backoff.failed()
+            self._earliest = now if first else now + pause
+            self._standing.out.warn("lost the membership", epoch=self.epoch, reason=code.name)
+            self._removed()
+        elif refusal is Refusal.COORDINATOR_GONE:
+            self.lose_coordinator(self._standing.last_error, now)
+        elif refusal is Refusal.RETRIABLE:
+            self._try_again(now)
+        else:
+            self._standing.give_up(self._final(code, message))
+
+    def failed(self, error: KafkaError, now: float) -> None:
+        """The one in flight got no answer."""
+        if error.code not in HOPELESS:
+            self.lose_coordinator(str(error), now)
+        elif error.code == ErrorCode.UNSUPPORTED_VERSION:
+            self._standing.give_up(self._final(error.code, str(error)))
+        else:
+            self._standing.give_up(error)
+
+    def lose_coordinator(self, reason: str, now: float) -> None:
+        """Look for the coordinator again. The membership and the assignment stay."""
+        self._standing.last_error = reason
+        self.forget()
+        self._standing.search.lose(reason, now)
 
     def hurry(self, now: float) -> None:
         """The next one is due now, although there is nothing to tell."""
         self._at = min(self._at, now)
 
-    def try_again(self, now: float) -> None:
+    def _try_again(self, now: float) -> None:
         """Tell everything again, after a pause."""
         self.told = None
         self._earliest = now + self._backoff.failed()
-
-    def removed(self, now: float) -> None:
-        """This is not a member any more: join again, the second time in a row after a pause."""
-        first, pause = self._join_backoff.failures == 0, self._join_backoff.failed()
-        self._earliest = now if first else now + pause
 
     def left(self, now: float) -> None:
         """The program has left the group; it may join again at once."""
@@ -148,3 +210,8 @@ class Heartbeats(Generic[T]):
     def forget(self) -> None:
         """The answer to the one in flight does not count, and the coordinator knows nothing."""
         self.ticket = self.told = None
+
+    def end(self) -> None:
+        """This is not a member any more."""
+        self.epoch = JOIN_EPOCH
+        self.forget()

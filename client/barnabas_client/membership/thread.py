@@ -152,7 +152,7 @@ class MemberThread:
         """
         self._known = cluster, dict(versions)
         if coordinator is not None:
-            for effect in self._machine.coordinator_found(coordinator, time.monotonic()):
+            for effect in self._machine.standing.coordinator_found(coordinator, time.monotonic()):
                 self._carry_out(effect)
             self.view = self._machine.view()
         self._started = True
@@ -207,11 +207,11 @@ class MemberThread:
 
     def find_coordinator(self) -> None:
         """Find the coordinator, if it is not known."""
-        self._apply(self._machine.find_coordinator(time.monotonic()), always_notify=True)
+        self._apply(self._machine.standing.find_coordinator(time.monotonic()), always_notify=True)
 
     def coordinator_lost(self, coordinator: Coordinator, reason: str) -> None:
         """The program got no answer from this coordinator."""
-        lost = coordinator == self._machine.coordinator
+        lost = coordinator == self._machine.standing.coordinator
         self._apply(self._machine.coordinator_lost(reason, time.monotonic()) if lost else [], always_notify=True)
 
     def commit_refused(self, code: ErrorCode, generation: int) -> None:
@@ -247,7 +247,7 @@ class MemberThread:
         if warning is not None:
             _log.warning(warning, group=self._config.group_id)
         if has_polled:
-            self._apply(self._machine.polled(time.monotonic() + self._watch.interval))
+            self._apply(self._machine.standing.polled(time.monotonic() + self._watch.interval))
 
     # The program's loop.
 
@@ -281,7 +281,7 @@ class MemberThread:
             self._loop.call_soon(self._prepare)
         if self._timer is not None:
             self._timer.cancel()
-        deadline = None if self._closing else self._machine.next_deadline()
+        deadline = None if self._closing else self._machine.standing.next_deadline()
         if deadline is not None:
             self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._tick)
 
@@ -292,7 +292,7 @@ class MemberThread:
             prepare(_SOON, versions)
 
     def _tick(self) -> None:
-        self._apply(self._machine.tick(time.monotonic()))
+        self._apply(self._machine.standing.tick(time.monotonic()))
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Send):

@@ -14,23 +14,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas_client.errors import UnsupportedVersionError, error_for
-from barnabas_client.membership.effects import Coordinator, Effect, Fail, Note, Send
-from barnabas_client.membership.heartbeats import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    Heartbeats,
-    Partitions,
-    Refusal,
-    assigned_partitions,
-    is_valid,
-)
+from barnabas_client.membership.effects import Effect
+from barnabas_client.membership.heartbeats import LEAVE_EPOCH, Heartbeats, Partitions, assigned_partitions
 from barnabas_client.membership.member import MemberConfig, MemberState
-from barnabas_client.membership.search import CoordinatorSearch, NotFound
+from barnabas_client.membership.standing import Standing, Step
 from barnabas_protocol.backoff import Jitter, no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.schema import Response
 
 TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.UNJOINED: frozenset({MemberState.JOINING, MemberState.FAILED}),
@@ -53,200 +45,116 @@ class ShareMember:
 
     def __init__(self, config: MemberConfig, member_id: str, jitter: Jitter = no_jitter) -> None:
         self.config = config
-        self.state = MemberState.UNJOINED
         self.member_id = member_id
-        self.epoch = JOIN_EPOCH
         #: The topics to read; None: not a member.
         self.topics: frozenset[str] | None = None
         #: What this member fetches from.
         self.assigned: Partitions = _NONE
-        self.error: KafkaError | None = None
-        self._tickets = 0
-        self._search = CoordinatorSearch(config, jitter)
-        self._beats: Heartbeats[frozenset[str]] = Heartbeats(config, jitter)  # they tell the topics
-
-    @property
-    def coordinator(self) -> Coordinator | None:
-        """The group's coordinator; None while it is not known."""
-        return self._search.coordinator
+        self.standing = Standing(config, TRANSITIONS, self._is_subscribed, lambda: "", self._fail, jitter)
+        self._out, self._search = self.standing.out, self.standing.search
+        # They tell the topics.
+        self._beats: Heartbeats[frozenset[str]] = Heartbeats(config, self.standing, self._removed, self._final, jitter)
+        self.standing.steps = (Step(self._search.ask, self._search.due), Step(self._beat, self._beat_due))
 
     # Events.
 
     def subscribe(self, topics: Iterable[str], now: float) -> list[Effect]:
         """Become a member that reads `topics`, or change them. Also leads out of FAILED."""
         self.topics = frozenset(topics)
-        if self.state is MemberState.FAILED:
-            self._transition(MemberState.UNJOINED)
-            self.error = None
-        return self._advance(now, [])
-
-    def tick(self, now: float) -> list[Effect]:
-        """Time has passed."""
-        return self._advance(now, [])
+        self.standing.retry()
+        return self.standing.tick(now)
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """A :class:`Send` got its response."""
-        effects: list[Effect] = []
         if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
-            attempt = self._search.answered(response, now, effects)
-            if attempt is not None:
-                self._not_found(attempt, effects)
+            self.standing.searched(self._search.answered(response, now))
         elif ticket == self._beats.ticket and isinstance(response, ShareGroupHeartbeatResponse):
-            self._beats.ticket = None
-            code, given = ErrorCode.of(response.error_code), response.assignment
-            assigned = None if given is None else assigned_partitions(given.topic_partitions)
-            if code != ErrorCode.NONE:
-                self._refused(response, code, now, effects)
-            elif not is_valid(response.member_epoch, assigned):
-                self._beats.try_again(now)
-            else:
-                self._beaten(response, assigned, now, effects)
-        return self._advance(now, effects)
+            succeeded = self._beats.answered(response, now)
+            if succeeded:
+                self._beaten(response)
+        return self.standing.tick(now)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
-        effects: list[Effect] = []
         if ticket == self._search.ticket:
-            self._not_found(self._search.failed(error, now), effects)
+            self.standing.searched(self._search.failed(error, now))
         elif ticket == self._beats.ticket:
-            if error.code == ErrorCode.UNSUPPORTED_VERSION:
-                self._fail(self._unsupported(str(error)), effects)
-            elif error.code == ErrorCode.INVALID_REQUEST:
-                self._fail(error, effects)
-            else:
-                self._lose_coordinator(str(error), now, effects)
-        return self._advance(now, effects)
+            self._beats.failed(error, now)
+        return self.standing.tick(now)
 
     def leave(self, now: float) -> list[Effect]:
         """Leave the group until the next :meth:`subscribe`. A join in flight may have made this a member: it leaves as
         well."""
-        effects: list[Effect] = []
-        if self.state in (MemberState.JOINING, MemberState.STABLE):
-            if self.coordinator is not None:
-                self._send(self._heartbeat(LEAVE_EPOCH), self.coordinator, self.config.request_timeout, effects)
-                effects.append(Note("leaving the group", {"member": self.member_id}))
-            self._transition(MemberState.UNJOINED)
+        if self.standing.state in (MemberState.JOINING, MemberState.STABLE):
+            if self._search.coordinator is not None:
+                self._out.send(self._heartbeat(LEAVE_EPOCH), self._search.coordinator, self.config.request_timeout)
+                self._out.note("leaving the group", member=self.member_id)
+            self.standing.to(MemberState.UNJOINED)
         self._reset()
         self.topics = None
         self._beats.left(now)
-        return effects
+        return self._out.take()
 
     # What the shell reads.
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` is due next; None while only other events can change anything."""
-        if self.state is MemberState.FAILED:
-            return None
-        times = [self._search.due(subscribed=self.topics is not None), self._beat_due()]
-        return min((at for at in times if at is not None), default=None)
+    @property
+    def epoch(self) -> int:
+        """The member epoch; 0 while this is not a member."""
+        return self._beats.epoch
 
     # Progress.
 
-    def _advance(self, now: float, effects: list[Effect]) -> list[Effect]:
-        """Take every step that is due."""
-        if self.state is MemberState.FAILED:
-            return effects
-        find_at = self._search.due(subscribed=self.topics is not None)
-        if find_at is not None and now >= find_at:
-            self._search.ticket = self._send(self._search.request(), None, self.config.request_timeout, effects)
-        beat_at = self._beat_due()
-        if beat_at is not None and now >= beat_at:
-            self._beat(now, effects)
-        return effects
+    def _is_subscribed(self) -> bool:
+        return self.topics is not None
 
     def _beat_due(self) -> float | None:
-        if self.coordinator is None or self.topics is None or self._beats.ticket is not None:
-            return None
-        return self._beats.due(self.topics, member=self.state is MemberState.STABLE)
+        return None if self.topics is None else self._beats.due(self.topics)
 
-    def _beat(self, now: float, effects: list[Effect]) -> None:
-        if self.state is MemberState.UNJOINED:
-            self._transition(MemberState.JOINING)
-            self._beats.told = None
-            effects.append(Note("joining the group", {"member": self.member_id}))
-        request = self._heartbeat(JOIN_EPOCH if self.state is MemberState.JOINING else self.epoch)
+    def _beat(self, now: float) -> None:
+        self._beats.begin(self.member_id)
+        request = self._heartbeat(self.epoch)
         topics = self.topics or frozenset()
         if self._beats.told is None:
             request.rack_id = self.config.rack
         if self._beats.told != topics:
             request.subscribed_topic_names = sorted(topics)
-        self._beats.sent(self._send(request, self.coordinator, self._beats.patience, effects), topics, now)
+        self._beats.send(request, topics, now)
 
     def _heartbeat(self, epoch: int) -> ShareGroupHeartbeatRequest:
         return ShareGroupHeartbeatRequest(group_id=self.config.group_id, member_id=self.member_id, member_epoch=epoch)
 
     # Responses.
 
-    def _not_found(self, attempt: NotFound, effects: list[Effect]) -> None:
-        """An attempt to find the coordinator has not succeeded."""
-        if attempt.error is not None:
-            self._fail(attempt.error, effects)
-
-    def _beaten(
-        self, response: ShareGroupHeartbeatResponse, assigned: Partitions | None, now: float, effects: list[Effect]
-    ) -> None:
+    def _beaten(self, response: ShareGroupHeartbeatResponse) -> None:
         """A heartbeat succeeded."""
-        joined = self.state is MemberState.JOINING
-        self._beats.succeeded(response.heartbeat_interval_ms, now, joined=joined)
-        if joined:
-            self._transition(MemberState.STABLE)
+        if self.standing.state is MemberState.JOINING:
+            self.standing.to(MemberState.STABLE)
             self.assigned = _NONE
-            effects.append(Note("joined the group", {"member": self.member_id, "epoch": response.member_epoch}))
-        self.epoch = response.member_epoch
+            self._out.note("joined the group", member=self.member_id, epoch=self.epoch)
+        assigned = assigned_partitions(response)
         if assigned is not None:
             self.assigned = assigned
-            fields = {"epoch": self.epoch, "partitions": len(assigned)}
-            effects.append(Note("the coordinator assigned partitions", fields))
+            self._out.note("the coordinator assigned partitions", epoch=self.epoch, partitions=len(assigned))
 
-    def _refused(
-        self, response: ShareGroupHeartbeatResponse, code: ErrorCode, now: float, effects: list[Effect]
-    ) -> None:
-        """A heartbeat was answered with an error."""
-        refusal = Refusal.of(code, member=self.state is MemberState.STABLE)
-        if refusal is Refusal.REMOVED:
-            effects.append(Note("lost the membership", {"epoch": self.epoch, "reason": code.name}, warns=True))
-            self._beats.removed(now)
-            self._reset()
-            self._transition(MemberState.UNJOINED)
-        elif refusal is Refusal.COORDINATOR_GONE:
-            self._lose_coordinator(f"a heartbeat was answered {code.name}", now, effects)
-        elif refusal is Refusal.UNSUPPORTED:
-            self._fail(self._unsupported(response.error_message or code.name), effects)
-        elif refusal is Refusal.RETRIABLE:
-            self._beats.try_again(now)
-        else:
-            what = f"heartbeat to share group {self.config.group_id!r}"
-            self._fail(error_for(code, what, response.error_message), effects)
+    def _removed(self) -> None:
+        """The coordinator has removed this member. Join again."""
+        self._reset()
+        self.standing.to(MemberState.UNJOINED)
 
-    def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
-        """Look for the coordinator again. The membership and the assignment stay."""
-        self._beats.forget()
-        self._search.lose(reason, now, effects)
+    def _final(self, code: ErrorCode, message: str | None) -> KafkaError:
+        """The error of a heartbeat that cannot succeed."""
+        if code != ErrorCode.UNSUPPORTED_VERSION:
+            return error_for(code, f"heartbeat to share group {self.config.group_id!r}", message)
+        return UnsupportedVersionError(
+            f"share group {self.config.group_id!r} cannot be used: {(message or code.name).rstrip('.')}. To do: use a "
+            "broker with share.version 1 (Kafka 4.2)"
+        )
 
     def _reset(self) -> None:
         """This is not a member any more."""
-        self.epoch, self.assigned = JOIN_EPOCH, _NONE
-        self._beats.forget()
+        self.assigned = _NONE
+        self._beats.end()
 
-    def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
-        self.error = error
+    def _fail(self, error: KafkaError) -> None:
         self._reset()
-        self._search.ticket = None
-        self._transition(MemberState.FAILED)
-        effects.append(Fail(error))
-
-    def _transition(self, state: MemberState) -> None:
-        if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"no transition from {self.state.name} to {state.name}")
-        self.state = state
-
-    def _unsupported(self, detail: str) -> KafkaError:
-        return UnsupportedVersionError(
-            f"share group {self.config.group_id!r} cannot be used: {detail.rstrip('.')}. To do: use a broker with "
-            "share.version 1 (Kafka 4.2)"
-        )
-
-    def _send(self, request: Request, to: Coordinator | None, timeout: float, effects: list[Effect]) -> int:
-        self._tickets += 1
-        effects.append(Send(self._tickets, request, to, timeout))
-        return self._tickets
+        self.standing.fail(error)

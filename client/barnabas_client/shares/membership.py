@@ -89,12 +89,12 @@ class ShareMembership:
                 log(effect.event, group=self._config.group_id, **effect.fields)
         if self._timer is not None:
             self._timer.cancel()
-        deadline = self._machine.next_deadline()
+        deadline = self._machine.standing.next_deadline()
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._tick)
         self._changed()
 
     def _tick(self) -> None:
-        self._apply(self._machine.tick(self._loop.time()))
+        self._apply(self._machine.standing.tick(self._loop.time()))
 
     async def _send(self, effect: Send) -> None:
         try:

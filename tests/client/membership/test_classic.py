@@ -21,7 +21,7 @@ def test_nothing_happens_before_a_subscription() -> None:
     driver = Driver()
     driver.wait(1000)
     assert driver.quiet()
-    assert driver.machine.next_deadline() is None
+    assert driver.machine.standing.next_deadline() is None
 
 
 def test_the_first_rebalance_step_by_step() -> None:
@@ -41,14 +41,14 @@ def test_the_first_rebalance_step_by_step() -> None:
     sync = driver.sync(partitions(0, 1))
     assert (sync.generation_id, sync.member_id, sync.protocol_name) == (7, "m1", "range")
     assert driver.take(Assign) == Assign(partitions(0, 1), partitions(0, 1), 7)
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
     assert driver.machine.commit_identity() == CommitIdentity(7, "m1", None)
 
 
 def test_a_coordinator_that_the_shell_has_found_is_not_searched_for() -> None:
     driver = Driver()
     there = Coordinator(1, "h", 9092)
-    driver.happened(driver.machine.coordinator_found(there, 0.0))
+    driver.happened(driver.machine.standing.coordinator_found(there, 0.0))
     driver.subscribe()
     assert not driver.has_sent(FindCoordinatorRequest)
     driver.release()
@@ -57,7 +57,7 @@ def test_a_coordinator_that_the_shell_has_found_is_not_searched_for() -> None:
 
 def test_a_member_whose_program_waits_for_its_first_assignment_joins_at_once() -> None:
     driver = Driver()
-    driver.happened(driver.machine.coordinator_found(Coordinator(1, "h", 9092), 0.0))
+    driver.happened(driver.machine.standing.coordinator_found(Coordinator(1, "h", 9092), 0.0))
     driver.happened(driver.machine.subscribe(("t",), driver.now, waits=True))
     driver.join()
     driver.count()
@@ -70,7 +70,7 @@ def test_a_member_whose_program_waits_for_its_first_assignment_joins_at_once() -
 
 def test_a_program_that_waits_while_partitions_are_revoked_has_to_give_them_up_first() -> None:
     driver = Driver()
-    driver.happened(driver.machine.coordinator_found(Coordinator(1, "h", 9092), 0.0))
+    driver.happened(driver.machine.standing.coordinator_found(Coordinator(1, "h", 9092), 0.0))
     driver.subscribe()
     driver.happened(driver.machine.subscribe(("t", "u"), driver.now, waits=True))
     assert not driver.has_sent(JoinGroupRequest)
@@ -152,7 +152,7 @@ def test_a_join_is_retried_after_retriable_errors(code: ErrorCode) -> None:
         driver.find(node=2)
         driver.wait(1)
     assert driver.join().member_id == ""
-    assert driver.machine.state is MemberState.SYNCING
+    assert driver.machine.standing.state is MemberState.SYNCING
 
 
 def test_unknown_member_on_join_starts_with_a_new_id() -> None:
@@ -176,7 +176,7 @@ def test_joins_back_off(code: ErrorCode) -> None:
         if driver.has_sent(JoinGroupRequest):
             driver.join(code)
     assert not driver.has_sent(JoinGroupRequest)
-    assert driver.machine.next_deadline() == pytest.approx(0.2)
+    assert driver.machine.standing.next_deadline() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,12 @@ def test_a_join_that_cannot_succeed_fails_with_the_reason(code: ErrorCode) -> No
     error = driver.take(Fail).error
     assert error.code == code
     assert "'g'" in str(error)
-    assert driver.machine.state is MemberState.FAILED
+    assert driver.machine.standing.state is MemberState.FAILED
     with pytest.raises(KafkaError):
         driver.machine.commit_identity()
     driver.wait(1000)
     assert driver.quiet()
-    assert driver.machine.next_deadline() is None
+    assert driver.machine.standing.next_deadline() is None
 
 
 def test_a_failed_member_starts_over_when_it_subscribes_again() -> None:
@@ -218,7 +218,7 @@ def test_a_failed_member_starts_over_when_it_subscribes_again() -> None:
     driver.release()
     driver.wait(1)
     driver.join()
-    assert driver.machine.state is MemberState.SYNCING
+    assert driver.machine.standing.state is MemberState.SYNCING
 
 
 def test_an_unknown_strategy_fails() -> None:
@@ -267,7 +267,7 @@ def test_answers_to_old_requests_are_ignored() -> None:
     driver.happened(driver.machine.coordinator_lost("test", driver.now))
     driver.effects.append(old)
     driver.join()
-    assert driver.machine.state is MemberState.UNJOINED
+    assert driver.machine.standing.state is MemberState.UNJOINED
 
 
 def test_an_assignment_that_cannot_be_decoded_fails() -> None:
@@ -289,7 +289,7 @@ def test_an_assignment_that_cannot_be_decoded_fails() -> None:
 
 def test_heartbeats_come_at_their_interval_one_at_a_time() -> None:
     driver = Driver().become_stable()
-    assert driver.machine.next_deadline() == pytest.approx(3)
+    assert driver.machine.standing.next_deadline() == pytest.approx(3)
     driver.wait(2.9)
     assert driver.quiet()
     driver.wait(0.1)
@@ -365,14 +365,14 @@ def test_authorization_withdrawn_fails() -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert driver.machine.state is MemberState.FAILED
+    assert driver.machine.standing.state is MemberState.FAILED
 
 
 def test_heartbeats_to_a_loading_coordinator() -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.beat(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
     driver.wait(3)
     driver.beat()
 
@@ -386,7 +386,7 @@ def test_finding_the_coordinator_backs_off() -> None:
     pauses = []
     for _ in range(6):
         driver.find(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        deadline = driver.machine.next_deadline()
+        deadline = driver.machine.standing.next_deadline()
         assert deadline is not None
         pauses.append(round(deadline - driver.now, 3))
         driver.wait(deadline - driver.now)
@@ -410,7 +410,7 @@ def test_a_member_keeps_its_partitions_while_it_looks_for_the_coordinator() -> N
     driver.wait(3)
     driver.drop(HeartbeatRequest)
     assert driver.take(Disconnect).coordinator.node_id == 1
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
     assert driver.machine.owned == partitions(0, 1)
     driver.wait(1)
     driver.find(node=2)
@@ -433,10 +433,10 @@ def test_a_coordinator_that_does_not_answer_is_lost_when_the_session_times_out()
     driver = Driver().become_stable()
     for _ in range(3):
         driver.wait(3)
-    assert driver.machine.coordinator is not None
+    assert driver.machine.standing.coordinator is not None
     driver.wait(1.1)
     assert "session" in driver.take(Disconnect).reason
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
     driver.wait(1)
     driver.find()
     assert driver.has_sent(HeartbeatRequest)
@@ -455,8 +455,8 @@ def test_a_rebalance_without_a_coordinator_waits_and_keeps_the_partitions() -> N
 
 def test_the_coordinator_is_found_for_commits_without_a_subscription() -> None:
     driver = Driver()
-    driver.happened(driver.machine.find_coordinator(0))
+    driver.happened(driver.machine.standing.find_coordinator(0))
     driver.find()
     driver.wait(1000)
     assert driver.quiet()
-    assert driver.machine.state is MemberState.UNJOINED
+    assert driver.machine.standing.state is MemberState.UNJOINED

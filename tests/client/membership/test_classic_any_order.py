@@ -106,17 +106,17 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def nothing_is_due_any_more(self) -> None:
         # A step must not leave anything that is due: the shell would spin.
-        deadline = self.driver.machine.next_deadline()
+        deadline = self.driver.machine.standing.next_deadline()
         assert deadline is None or deadline > self.driver.now
 
     @invariant()
     def a_member_knows_itself(self) -> None:
         machine = self.driver.machine
-        if machine.state in (MemberState.SYNCING, MemberState.STABLE):
+        if machine.standing.state in (MemberState.SYNCING, MemberState.STABLE):
             assert machine.member_id
             assert machine.generation != NO_GENERATION
-        if machine.state is MemberState.FAILED:
-            assert machine.error is not None
+        if machine.standing.state is MemberState.FAILED:
+            assert machine.standing.error is not None
             assert not machine.owned
 
     @invariant()
@@ -130,7 +130,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def an_eager_member_joins_with_empty_hands(self) -> None:
-        if self.driver.machine.state is MemberState.JOINING and not self.driver.machine.cooperative:
+        if self.driver.machine.standing.state is MemberState.JOINING and not self.driver.machine.cooperative:
             assert not self.driver.machine.owned
 
 

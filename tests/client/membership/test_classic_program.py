@@ -33,7 +33,7 @@ def test_a_program_that_does_not_poll_leaves_and_rejoins_when_it_polls() -> None
     assert leave.members[0].member_id == "m1"
     assert "max_poll_interval_ms (5000 ms)" in (leave.members[0].reason or "")
     assert any(isinstance(effect, Note) and effect.warns for effect in driver.effects)
-    assert driver.machine.state is MemberState.UNJOINED
+    assert driver.machine.standing.state is MemberState.UNJOINED
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
         driver.machine.commit_identity()
     driver.wait(1000, polls=False)
@@ -70,7 +70,7 @@ def test_leave_group_has_a_reason() -> None:
     leave = driver.sent(LeaveGroupRequest).request
     assert isinstance(leave, LeaveGroupRequest)
     assert leave.members[0].reason == "the consumer is being closed"
-    assert driver.machine.next_deadline() is None
+    assert driver.machine.standing.next_deadline() is None
     driver.subscribe()
     driver.release()
     assert driver.join().member_id == ""
@@ -144,14 +144,14 @@ def test_commits_are_refused_in_the_sync_phase() -> None:
 def test_a_refused_commit_changes_the_membership(code: ErrorCode, state: MemberState) -> None:
     driver = Driver().become_stable()
     driver.happened(driver.machine.commit_refused(code, 1, driver.now))
-    assert driver.machine.state is state
-    assert (driver.machine.coordinator is None) == (code == ErrorCode.NOT_COORDINATOR)
+    assert driver.machine.standing.state is state
+    assert (driver.machine.standing.coordinator is None) == (code == ErrorCode.NOT_COORDINATOR)
 
 
 def test_a_refused_commit_of_an_old_generation_changes_nothing() -> None:
     driver = Driver().become_stable()
     driver.happened(driver.machine.commit_refused(ErrorCode.ILLEGAL_GENERATION, 0, driver.now))
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
 
 
 # Cooperative rebalancing (KIP-429).
@@ -235,7 +235,7 @@ def test_an_assignor_that_raises_in_assigned_causes_a_warning() -> None:
     assert decode_subscription(driver.join(protocol="failing").protocols[0].metadata).user_data == b"mine"
     driver.count()
     driver.sync()
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
     assert any(isinstance(effect, Note) and "no thanks" in effect.event for effect in driver.effects)
 
 
@@ -293,7 +293,7 @@ def test_a_revocation_counts_as_a_poll() -> None:
     driver.count()
     driver.sync()
     driver.wait(1, polls=False)
-    assert driver.machine.state is MemberState.STABLE
+    assert driver.machine.standing.state is MemberState.STABLE
     assert not driver.has_sent(LeaveGroupRequest)
 
 

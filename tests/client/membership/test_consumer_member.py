@@ -107,7 +107,7 @@ class Driver:
 
     def wait(self, seconds: float, *, polls: bool = True) -> None:
         self.now += seconds
-        self.happened(self.machine.polled(self.now) if polls else self.machine.tick(self.now))
+        self.happened(self.machine.standing.polled(self.now) if polls else self.machine.standing.tick(self.now))
 
     def stable(self, *numbers: int) -> "Driver":
         """A member with epoch 1 that owns and has reported these partitions of topic "t"."""
@@ -152,7 +152,7 @@ def test_the_first_heartbeat_joins_and_carries_everything() -> None:
 def test_a_coordinator_that_the_shell_has_found_is_not_searched_for() -> None:
     driver = Driver()
     there = Address(1, "h", 9092)
-    driver.happened(driver.machine.coordinator_found(there, driver.now))
+    driver.happened(driver.machine.standing.coordinator_found(there, driver.now))
     driver.happened(driver.machine.subscribe(["t"], driver.now))
     send, request = driver.beats()
     assert (send.to, request.member_epoch) == (there, 0)
@@ -358,7 +358,7 @@ def test_leaving(instance_id: str | None, epoch: int) -> None:
     assert (request.member_id, request.member_epoch, request.instance_id) == ("me", epoch, instance_id)
     driver.wait(1000)
     assert not driver.effects
-    assert driver.machine.next_deadline() is None
+    assert driver.machine.standing.next_deadline() is None
 
 
 def test_leaving_while_the_join_is_in_flight() -> None:
@@ -434,7 +434,7 @@ def test_fenced_for_ever_backs_off() -> None:
             joins += send.request.member_epoch == 0
             driver.beat(1, [0], ErrorCode.NONE if send.request.member_epoch == 0 else ErrorCode.FENCED_MEMBER_EPOCH)
         else:
-            deadline = driver.machine.next_deadline()
+            deadline = driver.machine.standing.next_deadline()
             assert deadline is None or deadline > driver.now or driver.effects
             driver.wait(max(0.0, (deadline or driver.now) - driver.now) or 0.01)
     assert joins <= 30

@@ -140,7 +140,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 12), polls=st.booleans())
     def wait(self, seconds: float, polls: bool) -> None:
         self.now += seconds
-        self.happened(self.machine.polled(self.now) if polls else self.machine.tick(self.now))
+        self.happened(self.machine.standing.polled(self.now) if polls else self.machine.standing.tick(self.now))
 
     @rule(topics=st.sampled_from([("t",), ("t", "u")]))
     def subscribe(self, topics: tuple[str, ...]) -> None:
@@ -161,21 +161,21 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def nothing_is_due_any_more(self) -> None:
         # A step must not leave anything that is due: the shell would spin.
-        deadline = self.machine.next_deadline()
+        deadline = self.machine.standing.next_deadline()
         assert deadline is None or deadline > self.now
 
     @invariant()
     def owns_only_what_was_assigned(self) -> None:
         view = self.machine.view()
-        if self.machine.state in (MemberState.STABLE, MemberState.RECONCILING):
+        if self.machine.standing.state in (MemberState.STABLE, MemberState.RECONCILING):
             assert view.generation == self.epoch
             assert {one.partition for one in self.machine.owned} == self.held
         else:
             assert view.generation == NO_GENERATION
-        if self.machine.state is MemberState.STABLE:
+        if self.machine.standing.state is MemberState.STABLE:
             assert self.held == self.given
-        if self.machine.state is MemberState.FAILED:
-            assert self.machine.error is not None
+        if self.machine.standing.state is MemberState.FAILED:
+            assert self.machine.standing.error is not None
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -70,15 +70,15 @@ def joining() -> tuple[ShareMember, Send]:
 def joined() -> ShareMember:
     member, join = joining()
     assert sent(member.answered(join.ticket, answer(1, [0, 1]), 0.0)) is None
-    assert member.state is MemberState.STABLE
+    assert member.standing.state is MemberState.STABLE
     assert member.assigned == {TopicIdPartition(TOPIC, 0), TopicIdPartition(TOPIC, 1)}
     return member
 
 
 def test_a_member_joins_and_sends_heartbeats_with_what_has_changed() -> None:
     member = joined()
-    assert member.next_deadline() == 5.0
-    beat = sent(member.tick(5.0))
+    assert member.standing.next_deadline() == 5.0
+    beat = sent(member.standing.tick(5.0))
     assert heartbeat(beat) == (1, None)
     assert beat is not None
     member.answered(beat.ticket, answer(2), 5.0)
@@ -93,20 +93,24 @@ def test_a_member_joins_and_sends_heartbeats_with_what_has_changed() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_member_that_is_fenced_or_unknown_joins_again(code: ErrorCode) -> None:
     member = joined()
-    beat = sent(member.tick(5.0))
+    beat = sent(member.standing.tick(5.0))
     assert beat is not None
     again = sent(member.answered(beat.ticket, answer(0, code=code), 5.0))
     assert (heartbeat(again), member.assigned) == ((0, ["a"]), frozenset())
     assert again is not None
     member.answered(again.ticket, answer(0, code=code), 5.0)
-    assert (member.next_deadline() or 0.0) > 5.0, "the second time after a pause"
+    assert (member.standing.next_deadline() or 0.0) > 5.0, "the second time after a pause"
 
 
 def test_a_member_leaves() -> None:
     member = joined()
     leave = sent(member.leave(1.0))
     assert heartbeat(leave) == (-1, None)
-    assert (member.state, member.assigned, member.next_deadline()) == (MemberState.UNJOINED, frozenset(), None)
+    assert (member.standing.state, member.assigned, member.standing.next_deadline()) == (
+        MemberState.UNJOINED,
+        frozenset(),
+        None,
+    )
     assert leave is not None
     assert member.answered(leave.ticket, answer(-1), 1.0) == []
 
@@ -120,11 +124,11 @@ def test_a_join_in_flight_leaves_as_well() -> None:
 
 def test_the_coordinator_moves_and_the_assignment_stays() -> None:
     member = joined()
-    beat = sent(member.tick(5.0))
+    beat = sent(member.standing.tick(5.0))
     assert beat is not None
     member.failed(beat.ticket, KafkaConnectionError("broke"), 5.0)
-    assert (member.coordinator, len(member.assigned)) == (None, 2)
-    search = sent(member.tick(member.next_deadline() or 0.0))
+    assert (member.standing.coordinator, len(member.assigned)) == (None, 2)
+    search = sent(member.standing.tick(member.standing.next_deadline() or 0.0))
     assert search is not None and isinstance(search.request, FindCoordinatorRequest)
     assert heartbeat(sent(member.answered(search.ticket, found(), 6.0))) == (1, ["a"])
 
@@ -136,17 +140,17 @@ def test_the_coordinator_moves_and_the_assignment_stays() -> None:
 def test_an_answer_that_does_not_help_is_asked_for_again_after_a_pause(response: ShareGroupHeartbeatResponse) -> None:
     member, join = joining()
     assert sent(member.answered(join.ticket, response, 0.0)) is None
-    assert (member.state, member.assigned) == (MemberState.JOINING, frozenset())
-    at = member.next_deadline()
+    assert (member.standing.state, member.assigned) == (MemberState.JOINING, frozenset())
+    at = member.standing.next_deadline()
     assert at is not None and at > 0.0
-    assert heartbeat(sent(member.tick(at))) == (0, ["a"])
+    assert heartbeat(sent(member.standing.tick(at))) == (0, ["a"])
 
 
 def test_errors_that_stay_fail_the_membership_until_the_next_subscription() -> None:
     member, join = joining()
     effects = member.answered(join.ticket, answer(code=ErrorCode.GROUP_AUTHORIZATION_FAILED), 0.0)
     assert [one.error.code for one in effects if isinstance(one, Fail)] == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
-    assert (member.state, member.next_deadline()) == (MemberState.FAILED, None)
+    assert (member.standing.state, member.standing.next_deadline()) == (MemberState.FAILED, None)
     assert heartbeat(sent(member.subscribe(["a"], 1.0))) == (0, ["a"])
 
 
@@ -161,4 +165,4 @@ def test_answers_to_other_tickets_change_nothing() -> None:
     member, join = joining()
     assert member.answered(join.ticket + 1, answer(1, [0]), 0.0) == []
     assert member.answered(join.ticket, found(), 0.0) == []
-    assert member.state is MemberState.JOINING
+    assert member.standing.state is MemberState.JOINING
