@@ -1,15 +1,14 @@
-"""ACLs: the arguments and results of the admin client, and their messages. Pure."""
+"""ACLs: the arguments and results of the admin client, and parts of their messages. Pure."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas_client.admin.refusals import refusal, refused
+from barnabas_client.admin.refusals import failure, refusal
 from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from barnabas_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from barnabas_protocol.messages.create_acls import AclCreation
+from barnabas_protocol.messages.delete_acls import DeleteAclsMatchingAcl, DeleteAclsResponse
+from barnabas_protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,87 +70,33 @@ class AclResult:
     error: KafkaError | None = None
 
 
-def create_acls_request(acls: Iterable[AclBinding]) -> CreateAclsRequest:
-    """The request that creates ACLs."""
-    return CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-                resource_pattern_type=each.pattern_type,
-                principal=each.principal,
-                host=each.host,
-                operation=each.operation,
-                permission_type=each.permission_type,
-            )
-            for each in acls
-        ]
+def creation(acl: AclBinding) -> AclCreation:
+    """The part of CreateAcls for an ACL."""
+    return AclCreation(
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        resource_pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
     )
 
 
-def created_acls(response: CreateAclsResponse, acls: Sequence[AclBinding]) -> list[AclResult]:
-    """A result for each ACL."""
-    return [
-        AclResult(acl, refused(result.error_code, f"create ACL {shown(acl)}", result.error_message))
-        for acl, result in zip(acls, response.results, strict=True)
-    ]
-
-
-def describe_acls_request(wanted: AclBindingFilter) -> DescribeAclsRequest:
-    """The request for the ACLs that a filter finds."""
-    return DescribeAclsRequest(**_fields(wanted))
-
-
 def described_acls(response: DescribeAclsResponse) -> list[AclBinding]:
-    """The ACLs of a response, in a fixed order.
-
-    Raises:
-        KafkaError: the broker has refused the request.
-    """
-    if response.error_code != ErrorCode.NONE:
-        raise refusal(response.error_code, "describe ACLs", response.error_message)
-    found = [
-        _binding(
-            resource.resource_type,
-            resource.resource_name,
-            resource.pattern_type,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
-        for resource in response.resources
-        for each in resource.acls
-    ]
-    return sorted(found, key=_order)
+    """The ACLs of a response, in a fixed order."""
+    return sorted((_binding(each, acl) for each in response.resources for acl in each.acls), key=_order)
 
 
-def delete_acls_request(filters: Iterable[AclBindingFilter]) -> DeleteAclsRequest:
-    """The request that deletes what filters find."""
-    return DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
-
-
-def deleted_acls(response: DeleteAclsResponse) -> list[AclResult]:
-    """A result for each ACL that was found, in a fixed order.
-
-    Raises:
-        KafkaError: a filter was refused.
-    """
+def deleted_acls(response: DeleteAclsResponse) -> list[AclResult] | KafkaError:
+    """A result for each ACL that was found, in a fixed order; one error if a filter was refused."""
     results: dict[AclBinding, AclResult] = {}
     for of_filter in response.filter_results:
         if of_filter.error_code != ErrorCode.NONE:
-            raise refusal(of_filter.error_code, "delete ACLs", of_filter.error_message)
+            return refusal(of_filter.error_code, "delete ACLs", of_filter.error_message)
         for each in of_filter.matching_acls:
-            acl = _binding(
-                each.resource_type,
-                each.resource_name,
-                each.pattern_type,
-                each.principal,
-                each.host,
-                each.operation,
-                each.permission_type,
-            )
-            results[acl] = AclResult(acl, refused(each.error_code, f"delete ACL {shown(acl)}", each.error_message))
+            acl = _binding(each, each)
+            results[acl] = AclResult(acl, failure(each, f"delete ACL {shown(acl)}"))
     return [results[acl] for acl in sorted(results, key=_order)]
 
 
@@ -176,7 +121,8 @@ def _order(acl: AclBinding) -> tuple[str, str, int, str, int, str, int]:
     )
 
 
-def _fields(wanted: AclBindingFilter) -> dict[str, Any]:
+def fields(wanted: AclBindingFilter) -> dict[str, Any]:
+    """The fields of DescribeAcls, and of a filter of DeleteAcls."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.resource_name,
@@ -189,7 +135,7 @@ def _fields(wanted: AclBindingFilter) -> dict[str, Any]:
 
 
 def _binding(
-    resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl, acl: AclDescription | DeleteAclsMatchingAcl
 ) -> AclBinding:
     """An ACL of a response.
 
@@ -198,13 +144,14 @@ def _binding(
     """
     try:
         return AclBinding(
-            principal,
-            AclOperation(operation),
-            AclResourceType(resource),
-            name,
-            AclPatternType(pattern),
-            host,
-            AclPermissionType(permission),
+            acl.principal,
+            AclOperation(acl.operation),
+            AclResourceType(resource.resource_type),
+            resource.resource_name,
+            AclPatternType(resource.pattern_type),
+            acl.host,
+            AclPermissionType(acl.permission_type),
         )
     except ValueError as error:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"an ACL of {principal} is of a newer kind: {error}") from None
+        what = f"an ACL of {acl.principal} is of a newer kind: {error}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, what) from None

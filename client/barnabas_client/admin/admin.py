@@ -8,14 +8,16 @@ where aiokafka has them, else those of Kafka's ``Admin.java``.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Self, TypeVar, Unpack
 
 from barnabas_client.admin import acls as acl_messages
 from barnabas_client.admin import messages, shares, transactions
 from barnabas_client.admin.acls import AclBinding, AclBindingFilter, AclResult
-from barnabas_client.admin.driver import CoordinatorType, Driver
-from barnabas_client.admin.messages import Offsets, PartitionResults
+from barnabas_client.admin.asked import Asked
+from barnabas_client.admin.driver import GROUP, LEADER, OWNER, TRANSACTION, Driver
+from barnabas_client.admin.messages import partition_results, partitions_in
 from barnabas_client.admin.quotas import (
     ClientQuotaAlteration,
     ClientQuotaResult,
@@ -25,7 +27,7 @@ from barnabas_client.admin.quotas import (
     describe_quotas_request,
     described_quotas,
 )
-from barnabas_client.admin.refusals import checked, not_mentioned, raise_first, refusal, results_of
+from barnabas_client.admin.refusals import checked, failure, raise_first, refused, results_of
 from barnabas_client.admin.types import (
     AlterConfigOp,
     BrokerConditions,
@@ -44,11 +46,12 @@ from barnabas_client.admin.types import (
     ListedOffset,
     MemberResult,
     NewTopic,
+    Offsets,
     OffsetSpec,
-    PartitionProducer,
     PartitionProducers,
     PartitionReassignment,
     PartitionResult,
+    PartitionResults,
     ResourceType,
     ShareGroupOffset,
     TopicResult,
@@ -62,8 +65,6 @@ from barnabas_client.admin.users import (
     UserScramCredentials,
     UserScramCredentialUpsertion,
     alter_users_request,
-    altered_users,
-    describe_users_request,
     described_users,
 )
 from barnabas_client.checks import offsets_of
@@ -71,57 +72,112 @@ from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, ConnectionSett
 from barnabas_client.errors import UnsupportedVersionError, error_for
 from barnabas_client.keywords import takes
 from barnabas_client.lifecycle import AsyncOnly, Life, State
-from barnabas_client.network.metadata import Cluster, Node, TopicInfo
+from barnabas_client.network.metadata import Node, TopicInfo
 from barnabas_client.network.network import Network
 from barnabas_client.network.versions import OFFSETS_BY_NAME
-from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
+from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition, by_topic
 from barnabas_client.tasks import uninterrupted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasResponse
-from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from barnabas_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from barnabas_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsResponse
 from barnabas_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from barnabas_protocol.messages.create_acls import CreateAclsResponse
-from barnabas_protocol.messages.create_partitions import CreatePartitionsResponse
-from barnabas_protocol.messages.create_topics import CreateTopicsResponse
-from barnabas_protocol.messages.delete_acls import DeleteAclsResponse
+from barnabas_protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from barnabas_protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from barnabas_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from barnabas_protocol.messages.delete_records import DeleteRecordsResponse
-from barnabas_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
-from barnabas_protocol.messages.delete_topics import DeleteTopicsResponse
-from barnabas_protocol.messages.describe_acls import DescribeAclsResponse
+from barnabas_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from barnabas_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+)
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from barnabas_protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from barnabas_protocol.messages.describe_configs import DescribeConfigsResponse
+from barnabas_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from barnabas_protocol.messages.describe_producers import DescribeProducersResponse
+from barnabas_protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicRequest,
+)
 from barnabas_protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
-from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
+from barnabas_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
-from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
+from barnabas_protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from barnabas_protocol.messages.end_txn import EndTxnResponse
-from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from barnabas_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from barnabas_protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from barnabas_protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.list_offsets import ListOffsetsResponse
-from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from barnabas_protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
 from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.messages.offset_commit import OffsetCommitResponse
-from barnabas_protocol.messages.offset_delete import OffsetDeleteResponse
+from barnabas_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from barnabas_protocol.messages.offset_fetch import OffsetFetchResponse
 from barnabas_protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from barnabas_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from barnabas_protocol.registry import ApiKey
 
 __all__ = ["Admin"]
+
+V = TypeVar("V")
 
 #: The first version of ListOffsets with the newest timestamp (KIP-734).
 _MAX_TIMESTAMP_VERSION: Final = 7
@@ -239,11 +295,27 @@ class Admin(AsyncOnly):
             KafkaError: the controller refused it for another reason.
         """
         driver = self._running(timeout_ms)
-        response = await driver.ask_controller(
-            messages.create_topics_request(new_topics, driver.broker_ms, validate_only=validate_only),
+        results = await driver.controller(
+            "create topics",
+            CreateTopicsRequest(
+                topics=[messages.creatable(topic) for topic in new_topics],
+                timeout_ms=driver.broker_ms,
+                validate_only=validate_only,
+            ),
             CreateTopicsResponse,
+            lambda response: [
+                TopicResult(
+                    one.name,
+                    failure(one, f"create topic {one.name!r}"),
+                    one.topic_id,
+                    one.num_partitions,
+                    one.replication_factor,
+                    {entry.name: entry.value for entry in one.configs or ()},
+                )
+                for one in response.topics
+            ],
         )
-        return checked(messages.created_topics(response), raise_errors)
+        return checked(results, raise_errors)
 
     async def delete_topics(
         self, topics: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -265,10 +337,17 @@ class Admin(AsyncOnly):
         """
         driver = self._running(timeout_ms)
         names = _names("delete_topics", topics)
-        response = await driver.ask_controller(
-            messages.delete_topics_request(names, driver.broker_ms), DeleteTopicsResponse
+        results = await driver.controller(
+            "delete topics",
+            DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=driver.broker_ms),
+            DeleteTopicsResponse,
+            lambda response: [
+                TopicResult(one.name or "", failure(one, f"delete topic {one.name!r}"), one.topic_id)
+                for one in response.responses
+            ],
         )
-        return checked(messages.deleted_topics(response, names), raise_errors)
+        order = {name: place for place, name in enumerate(names)}
+        return checked(sorted(results, key=lambda one: order.get(one.name, len(order))), raise_errors)
 
     async def create_partitions(
         self,
@@ -292,11 +371,27 @@ class Admin(AsyncOnly):
             KafkaError: the controller refused it for another reason, such as that the topic has as many already.
         """
         driver = self._running(timeout_ms)
-        response = await driver.ask_controller(
-            messages.create_partitions_request(topic_partitions, driver.broker_ms, validate_only=validate_only),
+        results = await driver.controller(
+            "create partitions",
+            CreatePartitionsRequest(
+                topics=[
+                    CreatePartitionsTopic(name=name, count=count, assignments=None)
+                    for name, count in topic_partitions.items()
+                ],
+                timeout_ms=driver.broker_ms,
+                validate_only=validate_only,
+            ),
             CreatePartitionsResponse,
+            lambda response: [
+                TopicResult(
+                    one.name,
+                    failure(one, f"give topic {one.name!r} more partitions"),
+                    num_partitions=topic_partitions.get(one.name, -1) if one.error_code == ErrorCode.NONE else -1,
+                )
+                for one in response.results
+            ],
         )
-        return checked(messages.created_partitions(response, topic_partitions), raise_errors)
+        return checked(results, raise_errors)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics that this client may see, ascending.
@@ -358,17 +453,27 @@ class Admin(AsyncOnly):
         """
         driver = self._running(timeout_ms)
 
-        async def ask(
-            cluster: Cluster, leader: int, partitions: list[TopicPartition]
-        ) -> dict[TopicPartition, DeletedRecords | KafkaError]:
-            request = messages.delete_records_request(partitions, records_to_delete, driver.broker_ms)
-            return messages.deleted_records(await self._network.ask(leader, request, DeleteRecordsResponse))
+        def partition(topic: str, number: int) -> DeleteRecordsPartition:
+            offset = records_to_delete[TopicPartition(topic, number)]
+            return DeleteRecordsPartition(partition_index=number, offset=offset)
 
-        found = await driver.ask_leaders("delete records of", list(records_to_delete), ask)
-        return checked(
-            {tp: DeletedRecords(error=one) if isinstance(one, KafkaError) else one for tp, one in found.items()},
-            raise_errors,
+        found = await driver.each(
+            LEADER,
+            "delete records of",
+            records_to_delete,
+            lambda those: DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(name=topic, partitions=[partition(topic, number) for number in numbers])
+                    for topic, numbers in by_topic(those)
+                ],
+                timeout_ms=driver.broker_ms,
+            ),
+            DeleteRecordsResponse,
+            lambda response, asked: asked.outcomes(
+                partitions_in(response.topics), lambda row: DeletedRecords(row.low_watermark)
+            ),
         )
+        return results_of(found, lambda _, error: DeletedRecords(error=error), raise_errors)
 
     async def list_offsets(
         self,
@@ -393,22 +498,24 @@ class Admin(AsyncOnly):
         """
         driver = self._running(timeout_ms)
 
-        async def ask(
-            cluster: Cluster, leader: int, partitions: list[TopicPartition]
-        ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-            if any(specs[tp] == OffsetSpec.MAX_TIMESTAMP for tp in partitions):
+        async def ask(asked: Asked[TopicPartition]) -> dict[TopicPartition, ListedOffset | KafkaError]:
+            if any(specs[tp] == OffsetSpec.MAX_TIMESTAMP for tp in asked.items):
                 await driver.require_version(
-                    leader, ApiKey.LIST_OFFSETS, _MAX_TIMESTAMP_VERSION, "the newest timestamp"
+                    asked.node, ApiKey.LIST_OFFSETS, _MAX_TIMESTAMP_VERSION, "the newest timestamp"
                 )
-            times = {tp: specs[tp] for tp in partitions}
-            request = messages.list_offsets_request(cluster, times, driver.milliseconds, read_committed=read_committed)
-            return messages.listed_offsets(await self._network.ask(leader, request, ListOffsetsResponse))
+            times = {tp: specs[tp] for tp in asked.items}
+            return await driver.send(
+                asked,
+                messages.list_offsets_request(asked.cluster, times, driver.milliseconds, read_committed=read_committed),
+                ListOffsetsResponse,
+                lambda response, asked: asked.outcomes(
+                    partitions_in(response.topics),
+                    lambda row: ListedOffset(row.offset, row.timestamp, row.leader_epoch),
+                ),
+            )
 
-        listed = await driver.ask_leaders("list offsets of", list(specs), ask)
-        return checked(
-            {tp: ListedOffset(error=one) if isinstance(one, KafkaError) else one for tp, one in listed.items()},
-            raise_errors,
-        )
+        found = await driver.settle(LEADER, "list offsets of", specs, ask)
+        return results_of(found, lambda _, error: ListedOffset(error=error), raise_errors)
 
     # Configurations.
 
@@ -436,17 +543,28 @@ class Admin(AsyncOnly):
             UnknownTopicOrPartitionError: a topic does not exist.
             KafkaError: a configuration cannot be described for another reason.
         """
-        driver, what = self._running(timeout_ms), "describe the configuration of"
         wanted = None if keys is None else list(keys)
-
-        async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, ConfigResult | KafkaError]:
-            request = messages.describe_configs_request(
-                those, wanted, synonyms=include_synonyms, documentation=include_documentation
-            )
-            return messages.described_configs(await driver.ask_node(node, request, DescribeConfigsResponse), what)
-
-        found = await driver.ask_owners(what, resources, messages.config_owner, ask)
-        return _config_results(found, raise_errors)
+        found = await self._running(timeout_ms).each(
+            OWNER,
+            "describe the configuration of",
+            resources,
+            lambda those: DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=one.type, resource_name=one.name, configuration_keys=wanted)
+                    for one in those
+                ],
+                include_synonyms=include_synonyms,
+                include_documentation=include_documentation,
+            ),
+            DescribeConfigsResponse,
+            lambda response, asked: asked.outcomes(
+                ((messages.resource(row), row) for row in response.results),
+                lambda row: ConfigResult(
+                    messages.resource(row), None, {one.name: messages.config_entry(one) for one in row.configs}
+                ),
+            ),
+        )
+        return list(results_of(found, ConfigResult, raise_errors).values())
 
     async def incremental_alter_configs(
         self,
@@ -468,15 +586,32 @@ class Admin(AsyncOnly):
             UnknownTopicOrPartitionError: a topic does not exist.
             KafkaError: a key or value was refused; the configuration of that resource is unchanged.
         """
-        driver, what = self._running(timeout_ms), "change the configuration of"
         ops = {resource: list(those) for resource, those in changes.items()}
-
-        async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, ConfigResult | KafkaError]:
-            request = messages.alter_configs_request(those, ops, validate_only=validate_only)
-            return messages.altered_configs(await driver.ask_node(node, request, IncrementalAlterConfigsResponse), what)
-
-        found = await driver.ask_owners(what, ops, messages.config_owner, ask)
-        return _config_results(found, raise_errors)
+        found = await self._running(timeout_ms).each(
+            OWNER,
+            "change the configuration of",
+            ops,
+            lambda those: IncrementalAlterConfigsRequest(
+                resources=[
+                    IncrementalAlterConfigsResource(
+                        resource_type=one.type,
+                        resource_name=one.name,
+                        configs=[
+                            IncrementalAlterableConfig(name=op.name, config_operation=op.op, value=op.value)
+                            for op in ops[one]
+                        ],
+                    )
+                    for one in those
+                ],
+                validate_only=validate_only,
+            ),
+            IncrementalAlterConfigsResponse,
+            lambda response, asked: asked.outcomes(
+                ((messages.resource(row), row) for row in response.responses),
+                lambda row: ConfigResult(messages.resource(row)),
+            ),
+        )
+        return list(results_of(found, ConfigResult, raise_errors).values())
 
     async def list_config_resources(
         self, types: Iterable[ResourceType] = (), timeout_ms: int | None = None
@@ -493,11 +628,12 @@ class Admin(AsyncOnly):
             UnsupportedVersionError: the broker cannot list resources of these types.
             KafkaError: the resources cannot be listed for another reason.
         """
-        request = ListConfigResourcesRequest(resource_types=[int(one) for one in types])
-        response = await self._running(timeout_ms).ask_controller(request, ListConfigResourcesResponse)
-        if response.error_code != ErrorCode.NONE:
-            raise refusal(response.error_code, "list the resources that have a configuration")
-        return [ConfigResource(ResourceType(one.resource_type), one.resource_name) for one in response.config_resources]
+        return await self._running(timeout_ms).controller(
+            "list the resources that have a configuration",
+            ListConfigResourcesRequest(resource_types=[int(one) for one in types]),
+            ListConfigResourcesResponse,
+            lambda response: [messages.resource(row) for row in response.config_resources],
+        )
 
     # Groups.
 
@@ -520,23 +656,18 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver = self._running(timeout_ms)
-        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-
-        async def ask(node: int) -> list[GroupListing] | KafkaError:
-            response = await self._network.ask(node, request, ListGroupsResponse)
-            if response.error_code != ErrorCode.NONE:
-                return refusal(response.error_code, f"list the groups of broker {node}")
-            return [
+        found = await self._running(timeout_ms).brokers(
+            "list the groups of broker",
+            None,
+            ListGroupsRequest(states_filter=list(states), types_filter=list(types)),
+            ListGroupsResponse,
+            lambda response, _: [
                 GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
                 for one in response.groups
-            ]
-
-        found = await driver.ask_brokers("list the groups of broker", ask)
-        groups = {one.group_id: one for those in found.values() if not isinstance(those, KafkaError) for one in those}
-        errors = [one for one in found.values() if isinstance(one, KafkaError)]
-        if raise_errors:
-            raise_first(errors)
+            ],
+        )
+        listed, errors = _joined(found, raise_errors)
+        groups = {one.group_id: one for one in listed}
         return GroupListings((groups[name] for name in sorted(groups)), errors)
 
     async def describe_consumer_groups(
@@ -553,23 +684,23 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a group does not exist (GROUP_ID_NOT_FOUND), or cannot be described.
         """
-        driver, network = self._running(timeout_ms), self._network
+        driver = self._running(timeout_ms)
 
-        async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
-            response = await network.ask(node, DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
-            coordinator = network.cluster.brokers.get(node)
-            found = messages.described_groups(response, coordinator)
-            newer = messages.of_consumer_protocol(response)
+        async def ask(asked: Asked[str]) -> dict[str, GroupDescription | KafkaError]:
+            request = DescribeGroupsRequest(groups=asked.items)
+            found = await driver.send(asked, request, DescribeGroupsResponse, messages.described_groups)
+            newer = [name for name, one in found.items() if isinstance(one, UnsupportedVersionError)]
             if newer:
-                request = ConsumerGroupDescribeRequest(group_ids=newer, include_authorized_operations=False)
+                by_epochs = ConsumerGroupDescribeRequest(group_ids=newer, include_authorized_operations=False)
                 with suppress(UnsupportedVersionError):
-                    described = await network.ask(node, request, ConsumerGroupDescribeResponse)
-                    found |= messages.described_by_epochs(described, coordinator)
+                    found |= await driver.send(
+                        asked, by_epochs, ConsumerGroupDescribeResponse, messages.described_by_epochs
+                    )
             return found
 
         names = _names("describe_consumer_groups", group_ids)
-        found = await driver.ask_coordinators("describe group", names, ask)
-        return checked(results_of(found, GroupDescription), raise_errors)
+        found = await driver.settle(GROUP, "describe group", names, ask)
+        return list(results_of(found, GroupDescription, raise_errors).values())
 
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -584,15 +715,19 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a group does not exist (GROUP_ID_NOT_FOUND), or has members (NON_EMPTY_GROUP).
         """
-        driver = self._running(timeout_ms)
-
-        async def ask(node: int, names: list[str]) -> dict[str, GroupResult | KafkaError]:
-            request = DeleteGroupsRequest(groups_names=names)
-            return messages.deleted_groups(await self._network.ask(node, request, DeleteGroupsResponse))
-
-        names = _names("delete_consumer_groups", group_ids)
-        found = await driver.ask_coordinators("delete group", names, ask)
-        return checked(results_of(found, GroupResult), raise_errors)
+        found = await self._running(timeout_ms).each(
+            GROUP,
+            "delete group",
+            _names("delete_consumer_groups", group_ids),
+            lambda names: DeleteGroupsRequest(groups_names=names),
+            DeleteGroupsResponse,
+            # Without the broker's message, which says the same as the remedy.
+            lambda response, _: {
+                one.group_id: refused(one.error_code, f"delete group {one.group_id!r}") or GroupResult(one.group_id)
+                for one in response.results
+            },
+        )
+        return list(results_of(found, GroupResult, raise_errors).values())
 
     async def remove_group_members(
         self,
@@ -619,8 +754,9 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist (GROUP_ID_NOT_FOUND), or does not have a member (UNKNOWN_MEMBER_ID).
         """
         names = list(dict.fromkeys(_names("remove_group_members", members)))
-        driver, what = self._running(timeout_ms), "remove members of group"
         (group,) = await self.describe_consumer_groups([group_id], timeout_ms)
+        if not names:
+            return []
         static = {one.instance_id for one in group.members if one.instance_id}
         leaving = [
             MemberIdentity(group_instance_id=name, reason=reason)
@@ -628,14 +764,14 @@ class Admin(AsyncOnly):
             else MemberIdentity(member_id=name, reason=reason)
             for name in names
         ]
-        request = LeaveGroupRequest(group_id=group_id, members=leaving)
-
-        async def ask(node: int) -> list[MemberResult] | KafkaError:
-            response = await self._network.ask(node, request, LeaveGroupResponse)
-            return messages.removed_members(response, group_id, names)
-
-        found = await driver.ask_coordinator(what, group_id, ask) if names else []
-        return checked(found, raise_errors)
+        results = await self._running(timeout_ms).group(
+            "remove members of group",
+            group_id,
+            LeaveGroupRequest(group_id=group_id, members=leaving),
+            LeaveGroupResponse,
+            lambda response: messages.removed_members(response, group_id, names),
+        )
+        return checked(results, raise_errors)
 
     # Committed offsets.
 
@@ -660,16 +796,16 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the coordinator could not be asked, or refused.
         """
-        driver, what = self._running(timeout_ms), "read the offsets of group"
-        request = messages.offset_fetch_request(group_id, partitions, require_stable=require_stable)
-
-        async def ask(node: int) -> Offsets | KafkaError:
-            response = await self._network.ask(node, request, OffsetFetchResponse, at_most=OFFSETS_BY_NAME)
-            label = f"{what} {group_id!r}"
-            return messages.fetched_offsets(response, label).get(group_id, not_mentioned(label))
-
-        offsets = await driver.ask_coordinator(what, group_id, ask)
-        return checked({tp: offsets[tp] for tp in sorted(offsets)}, raise_errors)
+        what = "read the offsets of group"
+        offsets = await self._running(timeout_ms).group(
+            what,
+            group_id,
+            messages.offset_fetch_request(group_id, partitions, require_stable=require_stable),
+            OffsetFetchResponse,
+            lambda response: messages.fetched_offsets(response, group_id, what),
+            at_most=OFFSETS_BY_NAME,
+        )
+        return checked(offsets, raise_errors)
 
     async def alter_consumer_group_offsets(
         self,
@@ -693,14 +829,15 @@ class Admin(AsyncOnly):
         """
         driver, what = self._running(timeout_ms), "set the offsets of group"
         given = offsets_of("alter_consumer_group_offsets", offsets)
-        request = messages.offset_commit_request(group_id, given)
-
-        async def ask(node: int) -> PartitionResults | KafkaError:
-            response = await self._network.ask(node, request, OffsetCommitResponse, at_most=OFFSETS_BY_NAME)
-            return messages.committed_offsets(response, f"{what} {group_id!r}")
-
-        changed = await driver.ask_coordinator(what, group_id, ask)
-        return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+        results = await driver.group(
+            what,
+            group_id,
+            messages.offset_commit_request(group_id, given),
+            OffsetCommitResponse,
+            lambda response: partition_results(f"{what} {group_id!r} for", given, partitions_in(response.topics)),
+            at_most=OFFSETS_BY_NAME,
+        )
+        return checked(results, raise_errors)
 
     async def delete_consumer_group_offsets(
         self,
@@ -722,16 +859,24 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist (GROUP_ID_NOT_FOUND), subscribes to the topic
                 (GROUP_SUBSCRIBED_TO_TOPIC), or the coordinator refused it for another reason.
         """
-        driver, what = self._running(timeout_ms), "delete offsets of group"
-        given = list(partitions)
-        request = messages.offset_delete_request(group_id, given)
-
-        async def ask(node: int) -> PartitionResults | KafkaError:
-            response = await self._network.ask(node, request, OffsetDeleteResponse)
-            return messages.deleted_offsets(response, f"{what} {group_id!r}")
-
-        changed = await driver.ask_coordinator(what, group_id, ask)
-        return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+        what, given = "delete offsets of group", list(partitions)
+        results = await self._running(timeout_ms).group(
+            what,
+            group_id,
+            OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=topic,
+                        partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+                    )
+                    for topic, numbers in by_topic(given)
+                ],
+            ),
+            OffsetDeleteResponse,
+            lambda response: partition_results(f"{what} {group_id!r} for", given, partitions_in(response.topics)),
+        )
+        return checked(results, raise_errors)
 
     # Share groups.
 
@@ -749,16 +894,15 @@ class Admin(AsyncOnly):
             UnsupportedVersionError: the broker has no share groups.
             KafkaError: a group does not exist, or has another type (GROUP_ID_NOT_FOUND), or cannot be described.
         """
-        driver, network = self._running(timeout_ms), self._network
-
-        async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
-            request = ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
-            response = await network.ask(node, request, ShareGroupDescribeResponse)
-            return messages.described_by_epochs(response, network.cluster.brokers.get(node))
-
-        names = _names("describe_share_groups", group_ids)
-        found = await driver.ask_coordinators("describe share group", names, ask)
-        return checked(results_of(found, GroupDescription), raise_errors)
+        found = await self._running(timeout_ms).each(
+            GROUP,
+            "describe share group",
+            _names("describe_share_groups", group_ids),
+            lambda names: ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
+            ShareGroupDescribeResponse,
+            messages.described_by_epochs,
+        )
+        return list(results_of(found, GroupDescription, raise_errors).values())
 
     async def list_share_group_offsets(
         self,
@@ -780,16 +924,15 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist, or has another type (GROUP_ID_NOT_FOUND), or the coordinator could
                 not be asked.
         """
-        driver, what = self._running(timeout_ms), "read the offsets of share group"
-        request = shares.describe_offsets_request(group_id, partitions)
-
-        async def ask(node: int) -> dict[TopicPartition, ShareGroupOffset] | KafkaError:
-            response = await self._network.ask(node, request, DescribeShareGroupOffsetsResponse)
-            label = f"{what} {group_id!r}"
-            return shares.described_offsets(response, label).get(group_id, not_mentioned(label))
-
-        offsets = await driver.ask_coordinator(what, group_id, ask)
-        return checked({tp: offsets[tp] for tp in sorted(offsets)}, raise_errors)
+        what = "read the offsets of share group"
+        offsets = await self._running(timeout_ms).group(
+            what,
+            group_id,
+            shares.describe_offsets_request(group_id, partitions),
+            DescribeShareGroupOffsetsResponse,
+            lambda response: shares.described_offsets(response, group_id, what),
+        )
+        return checked(offsets, raise_errors)
 
     async def alter_share_group_offsets(
         self,
@@ -815,14 +958,22 @@ class Admin(AsyncOnly):
         """
         driver, what = self._running(timeout_ms), "set the offsets of share group"
         given = {tp: one.offset for tp, one in offsets_of("alter_share_group_offsets", offsets).items()}
-        request = shares.alter_offsets_request(group_id, given)
-
-        async def ask(node: int) -> PartitionResults | KafkaError:
-            response = await self._network.ask(node, request, AlterShareGroupOffsetsResponse)
-            return shares.altered_offsets(response, f"{what} {group_id!r}")
-
-        changed = await driver.ask_coordinator(what, group_id, ask)
-        return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+        results = await driver.group(
+            what,
+            group_id,
+            shares.alter_offsets_request(group_id, given),
+            AlterShareGroupOffsetsResponse,
+            lambda response: partition_results(
+                f"{what} {group_id!r} for",
+                given,
+                (
+                    (TopicPartition(topic.topic_name, row.partition_index), row)
+                    for topic in response.responses
+                    for row in topic.partitions
+                ),
+            ),
+        )
+        return checked(results, raise_errors)
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -840,21 +991,17 @@ class Admin(AsyncOnly):
                 refused it for another reason.
         """
         driver, what = self._running(timeout_ms), "delete offsets of share group"
-        names = _names("delete_share_group_offsets", topics)
-        request = shares.delete_offsets_request(group_id, names)
-
-        async def ask(node: int) -> dict[str, TopicResult] | KafkaError:
-            response = await self._network.ask(node, request, DeleteShareGroupOffsetsResponse)
-            return shares.deleted_offsets(response, f"{what} {group_id!r}")
-
-        found = await driver.ask_coordinator(what, group_id, ask)
-        return checked(
-            [
-                found.get(name) or TopicResult(name, not_mentioned(f"{what} {group_id!r} for topic {name!r}"))
-                for name in dict.fromkeys(names)
-            ],
-            raise_errors,
+        names = list(dict.fromkeys(_names("delete_share_group_offsets", topics)))
+        results = await driver.group(
+            what,
+            group_id,
+            DeleteShareGroupOffsetsRequest(
+                group_id=group_id, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
+            ),
+            DeleteShareGroupOffsetsResponse,
+            lambda response: shares.deleted_offsets(response, names, f"{what} {group_id!r} for topic"),
         )
+        return checked(results, raise_errors)
 
     # The cluster.
 
@@ -895,14 +1042,14 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver, what = self._running(timeout_ms), "describe the log directories of broker"
-        request = DescribeLogDirsRequest(topics=None)
-
-        async def ask(node: int) -> BrokerLogDirs | KafkaError:
-            return messages.described_log_dirs(node, await self._network.ask(node, request, DescribeLogDirsResponse))
-
-        found = await driver.ask_brokers(what, ask, broker_ids)
-        return checked(results_of(dict(sorted(found.items())), BrokerLogDirs), raise_errors)
+        found = await self._running(timeout_ms).brokers(
+            "describe the log directories of broker",
+            broker_ids,
+            DescribeLogDirsRequest(topics=None),
+            DescribeLogDirsResponse,
+            messages.described_log_dirs,
+        )
+        return list(results_of(found, BrokerLogDirs, raise_errors).values())
 
     async def describe_conditions(
         self, broker_ids: Iterable[int] | None = None, timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -917,19 +1064,20 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver = self._running(timeout_ms)
-        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-
-        async def ask(node: int) -> BrokerConditions | KafkaError:
-            try:
-                response = await self._network.ask(node, request, DescribeClusterResponse)
-            except UnsupportedVersionError:
-                return BrokerConditions(node)  # before Kafka 2.8
-            return messages.described_conditions(node, response)
-
-        what = "describe the conditions of broker"
-        found = await driver.ask_brokers(what, ask, broker_ids)
-        return checked(results_of(dict(sorted(found.items())), BrokerConditions), raise_errors)
+        found = await self._running(timeout_ms).brokers(
+            "describe the conditions of broker",
+            broker_ids,
+            DescribeClusterRequest(include_cluster_authorized_operations=False),
+            DescribeClusterResponse,
+            messages.described_conditions,
+        )
+        # Before Kafka 2.8, brokers do not have the request.
+        results = results_of(
+            found,
+            lambda node, error: BrokerConditions(node, None if isinstance(error, UnsupportedVersionError) else error),
+            raise_errors,
+        )
+        return list(results.values())
 
     # Transactions.
 
@@ -956,23 +1104,23 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver = self._running(timeout_ms)
-        request = ListTransactionsRequest(
-            state_filters=list(states),
-            producer_id_filters=list(producer_ids),
-            duration_filter=-1 if duration_ms is None else duration_ms,
-            transactional_id_pattern=pattern,
+        found = await self._running(timeout_ms).brokers(
+            "list the transactions of broker",
+            None,
+            ListTransactionsRequest(
+                state_filters=list(states),
+                producer_id_filters=list(producer_ids),
+                duration_filter=-1 if duration_ms is None else duration_ms,
+                transactional_id_pattern=pattern,
+            ),
+            ListTransactionsResponse,
+            lambda response, node: [
+                TransactionListing(one.transactional_id, one.producer_id, one.transaction_state, node)
+                for one in response.transaction_states
+            ],
         )
-
-        async def ask(node: int) -> list[TransactionListing] | KafkaError:
-            return transactions.listed(node, await self._network.ask(node, request, ListTransactionsResponse))
-
-        found = await driver.ask_brokers("list the transactions of broker", ask)
-        listings = [one for those in found.values() if not isinstance(those, KafkaError) for one in those]
-        errors = [one for one in found.values() if isinstance(one, KafkaError)]
-        if raise_errors:
-            raise_first(errors)
-        return TransactionListings(sorted(listings, key=lambda one: one.transactional_id), errors)
+        listed, errors = _joined(found, raise_errors)
+        return TransactionListings(sorted(listed, key=lambda one: one.transactional_id), errors)
 
     async def describe_transactions(
         self, transactional_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -987,18 +1135,18 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a transactional id is not known, or its coordinator did not answer.
         """
-
-        async def ask(node: int, names: list[str]) -> dict[str, TransactionDescription | KafkaError]:
-            request = DescribeTransactionsRequest(transactional_ids=names)
-            return transactions.described(node, await self._network.ask(node, request, DescribeTransactionsResponse))
-
-        found = await self._running(timeout_ms).ask_coordinators(
+        found = await self._running(timeout_ms).each(
+            TRANSACTION,
             "describe transaction",
             transactional_ids,
-            ask,
-            of=CoordinatorType.TRANSACTION,
+            lambda names: DescribeTransactionsRequest(transactional_ids=names),
+            DescribeTransactionsResponse,
+            lambda response, asked: asked.outcomes(
+                ((one.transactional_id, one) for one in response.transaction_states),
+                lambda one: transactions.described(one, asked.node),
+            ),
         )
-        return checked(results_of(found, TransactionDescription), raise_errors)
+        return list(results_of(found, TransactionDescription, raise_errors).values())
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -1014,23 +1162,22 @@ class Admin(AsyncOnly):
             UnknownTopicOrPartitionError: a partition does not exist.
             KafkaError: a leader did not answer.
         """
-
-        async def ask(
-            cluster: Cluster, leader: int, those: list[TopicPartition]
-        ) -> dict[TopicPartition, list[PartitionProducer] | KafkaError]:
-            request = transactions.describe_producers_request(those)
-            return transactions.producers(await self._network.ask(leader, request, DescribeProducersResponse))
-
-        found = await self._running(timeout_ms).ask_leaders("describe the producers of", list(partitions), ask)
-        return checked(
-            {
-                tp: PartitionProducers(error=one)
-                if isinstance(one, KafkaError)
-                else PartitionProducers(tuple(sorted(one, key=lambda known: known.producer_id)))
-                for tp, one in found.items()
-            },
-            raise_errors,
+        found = await self._running(timeout_ms).each(
+            LEADER,
+            "describe the producers of",
+            partitions,
+            lambda those: DescribeProducersRequest(
+                topics=[
+                    DescribeProducersTopicRequest(name=name, partition_indexes=numbers)
+                    for name, numbers in by_topic(those)
+                ]
+            ),
+            DescribeProducersResponse,
+            lambda response, asked: asked.outcomes(
+                partitions_in(response.topics), lambda row: transactions.producers(row.active_producers)
+            ),
         )
+        return results_of(found, lambda _, error: PartitionProducers(error=error), raise_errors)
 
     async def abort_transaction(
         self,
@@ -1053,17 +1200,24 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the leader refused it.
         """
-
-        async def ask(
-            cluster: Cluster, leader: int, those: list[TopicPartition]
-        ) -> dict[TopicPartition, bool | KafkaError]:
-            request = transactions.abort_request(partition, producer_id, producer_epoch, coordinator_epoch)
-            return transactions.aborted(await self._network.ask(leader, request, WriteTxnMarkersResponse))
-
-        found = await self._running(timeout_ms).ask_leaders("abort the transaction in", [partition], ask)
-        outcome = found[partition]
-        if isinstance(outcome, KafkaError):
-            raise outcome
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+            coordinator_epoch=max(coordinator_epoch, 0),
+        )
+        found = await self._running(timeout_ms).each(
+            LEADER,
+            "abort the transaction in",
+            [partition],
+            lambda _: WriteTxnMarkersRequest(markers=[marker]),
+            WriteTxnMarkersResponse,
+            lambda response, asked: asked.outcomes(
+                (row for one in response.markers for row in partitions_in(one.topics)), lambda _: PartitionResult()
+            ),
+        )
+        results_of(found, lambda _, error: PartitionResult(error), raise_errors=True)
 
     async def end_transactions(
         self, prepared: Iterable[PreparedTransaction], *, committed: bool, timeout_ms: int | None = None
@@ -1088,22 +1242,15 @@ class Admin(AsyncOnly):
         by_name = {one.transactional_id: one for one in given}
         if len(by_name) != len(given):
             raise ValueError("end_transactions: two of them have the same transactional id")
+        driver = self._running(timeout_ms)
 
-        async def end(node: int, name: str) -> bool | KafkaError:
+        async def ask(asked: Asked[str]) -> dict[str, bool | KafkaError]:
+            (name,) = asked.items
             request, at_most = transactions.end_request(by_name[name], committed=committed)
-            response = await self._network.ask(node, request, EndTxnResponse, at_most=at_most)
-            return transactions.ended(by_name[name], response, committed=committed)
+            return await driver.send(asked, request, EndTxnResponse, lambda _, asked: {name: True}, at_most)
 
-        async def ask(node: int, names: list[str]) -> dict[str, bool | KafkaError]:
-            return {name: await end(node, name) for name in names}
-
-        verb = "commit" if committed else "abort"
-        found = await self._running(timeout_ms).ask_coordinators(
-            f"{verb} the prepared transaction of",
-            by_name,
-            ask,
-            of=CoordinatorType.TRANSACTION,
-        )
+        what = f"{'commit' if committed else 'abort'} the prepared transaction of"
+        found = await driver.settle(TRANSACTION, what, by_name, ask, alone=True)
         return {by_name[name]: one if isinstance(one, KafkaError) else None for name, one in found.items()}
 
     async def fence_producers(
@@ -1119,21 +1266,20 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a coordinator refused it, or did not answer.
         """
-
-        async def fence(node: int, name: str) -> FencedProducer | KafkaError:
-            request = transactions.fence_request(name)
-            return transactions.fenced(name, await self._network.ask(node, request, InitProducerIdResponse))
-
-        async def ask(node: int, names: list[str]) -> dict[str, FencedProducer | KafkaError]:
-            return {name: await fence(node, name) for name in names}
-
-        found = await self._running(timeout_ms).ask_coordinators(
+        found = await self._running(timeout_ms).each(
+            TRANSACTION,
             "fence the producer of",
             transactional_ids,
-            ask,
-            of=CoordinatorType.TRANSACTION,
+            lambda names: transactions.fence_request(*names),
+            InitProducerIdResponse,
+            lambda response, asked: {
+                name: FencedProducer(name, response.producer_id, response.producer_epoch)
+                for name in asked.items
+                if response.producer_id >= 0
+            },
+            alone=True,
         )
-        return checked(results_of(found, lambda name, error: FencedProducer(name, error=error)), raise_errors)
+        return list(results_of(found, lambda name, error: FencedProducer(name, error=error), raise_errors).values())
 
     # Users.
 
@@ -1151,10 +1297,13 @@ class Admin(AsyncOnly):
             KafkaError: a user does not exist (RESOURCE_NOT_FOUND) or is named twice, or the broker refused it.
         """
         names = None if users is None else _names("describe_user_scram_credentials", users)
-        response = await self._running(timeout_ms).ask_controller(
-            describe_users_request(names), DescribeUserScramCredentialsResponse
+        results = await self._running(timeout_ms).controller(
+            "describe users",
+            DescribeUserScramCredentialsRequest(users=None if names is None else [UserName(name=one) for one in names]),
+            DescribeUserScramCredentialsResponse,
+            described_users,
         )
-        return checked(described_users(response), raise_errors)
+        return checked(results, raise_errors)
 
     async def alter_user_scram_credentials(
         self,
@@ -1174,15 +1323,19 @@ class Admin(AsyncOnly):
             KafkaError: a credential to delete does not exist (RESOURCE_NOT_FOUND), a user is there twice
                 (DUPLICATE_RESOURCE), or the broker refused it.
         """
-        driver, wanted = self._running(timeout_ms), list(alterations)
+        driver = self._running(timeout_ms)
         # In a thread: the hash function runs thousands of times for each user.
-        request = await asyncio.to_thread(
-            alter_users_request,
-            [one for one in wanted if isinstance(one, UserScramCredentialDeletion)],
-            [one for one in wanted if isinstance(one, UserScramCredentialUpsertion)],
+        request = await asyncio.to_thread(alter_users_request, list(alterations))
+        results = await driver.controller(
+            "change users",
+            request,
+            AlterUserScramCredentialsResponse,
+            lambda response: [
+                UserResult(one.user, failure(one, f"change user {one.user!r}"))
+                for one in sorted(response.results, key=lambda one: one.user)
+            ],
         )
-        response = await driver.ask_controller(request, AlterUserScramCredentialsResponse)
-        return checked(altered_users(response), raise_errors)
+        return checked(results, raise_errors)
 
     # Quotas.
 
@@ -1206,10 +1359,12 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the broker refused it.
         """
-        response = await self._running(timeout_ms).ask_controller(
-            describe_quotas_request(entity or {}, any_of, strict=strict), DescribeClientQuotasResponse
+        return await self._running(timeout_ms).controller(
+            "describe quotas",
+            describe_quotas_request(entity or {}, any_of, strict=strict),
+            DescribeClientQuotasResponse,
+            described_quotas,
         )
-        return described_quotas(response)
 
     async def alter_client_quotas(
         self,
@@ -1230,10 +1385,13 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a quota is not valid (INVALID_REQUEST), or the broker refused it.
         """
-        response = await self._running(timeout_ms).ask_controller(
-            alter_quotas_request(list(alterations), validate_only=validate_only), AlterClientQuotasResponse
+        results = await self._running(timeout_ms).controller(
+            "change quotas",
+            alter_quotas_request(alterations, validate_only=validate_only),
+            AlterClientQuotasResponse,
+            altered_quotas,
         )
-        return checked(altered_quotas(response), raise_errors)
+        return checked(results, raise_errors)
 
     # Replicas and leaders.
 
@@ -1258,13 +1416,26 @@ class Admin(AsyncOnly):
             KafkaError: a partition does not exist, is not being reassigned, or cannot have these replicas.
         """
         driver = self._running(timeout_ms)
-        response = await driver.ask_controller(
-            messages.reassignments_request(reassignments, driver.broker_ms), AlterPartitionReassignmentsResponse
+
+        def partition(topic: str, number: int) -> ReassignablePartition:
+            replicas = reassignments[TopicPartition(topic, number)]
+            return ReassignablePartition(
+                partition_index=number, replicas=None if replicas is None else [int(node) for node in replicas]
+            )
+
+        results = await driver.controller(
+            "reassign partitions",
+            AlterPartitionReassignmentsRequest(
+                topics=[
+                    ReassignableTopic(name=topic, partitions=[partition(topic, number) for number in numbers])
+                    for topic, numbers in by_topic(reassignments)
+                ],
+                timeout_ms=driver.broker_ms,
+            ),
+            AlterPartitionReassignmentsResponse,
+            lambda response: partition_results("reassign", reassignments, partitions_in(response.responses)),
         )
-        found = messages.altered_reassignments(response)
-        if isinstance(found, KafkaError):
-            raise found
-        return _partition_results("reassign", reassignments, found, raise_errors)
+        return checked(results, raise_errors)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
@@ -1279,13 +1450,21 @@ class Admin(AsyncOnly):
             KafkaError: the controller could not be asked.
         """
         driver = self._running(timeout_ms)
-        response = await driver.ask_controller(
-            messages.list_reassignments_request(partitions, driver.broker_ms), ListPartitionReassignmentsResponse
+        topics = None
+        if partitions is not None:
+            topics = [
+                ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(partitions)
+            ]
+        return await driver.controller(
+            "list reassignments",
+            ListPartitionReassignmentsRequest(topics=topics, timeout_ms=driver.broker_ms),
+            ListPartitionReassignmentsResponse,
+            lambda response: {
+                tp: PartitionReassignment(tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas))
+                for tp, row in sorted(partitions_in(response.topics), key=itemgetter(0))
+            },
         )
-        found = messages.listed_reassignments(response)
-        if isinstance(found, KafkaError):
-            raise found
-        return found
 
     async def create_acls(
         self, acls: Iterable[AclBinding], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -1301,10 +1480,16 @@ class Admin(AsyncOnly):
             KafkaError: the cluster has no authorizer, this client may not change ACLs, or an ACL is not valid.
         """
         wanted = list(acls)
-        response = await self._running(timeout_ms).ask_controller(
-            acl_messages.create_acls_request(wanted), CreateAclsResponse
+        results = await self._running(timeout_ms).controller(
+            "create ACLs",
+            CreateAclsRequest(creations=[acl_messages.creation(each) for each in wanted]),
+            CreateAclsResponse,
+            lambda response: [
+                AclResult(acl, failure(result, f"create ACL {acl_messages.shown(acl)}"))
+                for acl, result in zip(wanted, response.results, strict=True)
+            ],
         )
-        return checked(acl_messages.created_acls(response, wanted), raise_errors)
+        return checked(results, raise_errors)
 
     async def describe_acls(
         self, acl_filter: AclBindingFilter | None = None, timeout_ms: int | None = None
@@ -1318,10 +1503,12 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the cluster has no authorizer, or this client may not see ACLs.
         """
-        response = await self._running(timeout_ms).ask_controller(
-            acl_messages.describe_acls_request(acl_filter or AclBindingFilter()), DescribeAclsResponse
+        return await self._running(timeout_ms).controller(
+            "describe ACLs",
+            DescribeAclsRequest(**acl_messages.fields(acl_filter or AclBindingFilter())),
+            DescribeAclsResponse,
+            acl_messages.described_acls,
         )
-        return acl_messages.described_acls(response)
 
     async def delete_acls(
         self, acl_filters: Iterable[AclBindingFilter], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -1339,10 +1526,13 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the cluster has no authorizer, or this client may not change ACLs.
         """
-        response = await self._running(timeout_ms).ask_controller(
-            acl_messages.delete_acls_request(acl_filters), DeleteAclsResponse
+        results = await self._running(timeout_ms).controller(
+            "delete ACLs",
+            DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_messages.fields(each)) for each in acl_filters]),
+            DeleteAclsResponse,
+            acl_messages.deleted_acls,
         )
-        return checked(acl_messages.deleted_acls(response), raise_errors)
+        return checked(results, raise_errors)
 
     async def describe_eligible_leaders(
         self, topics: Iterable[str], timeout_ms: int | None = None
@@ -1356,11 +1546,19 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the broker is too old to know them, or does not answer.
         """
-        response = await self._running(timeout_ms).ask_controller(
-            messages.eligible_leaders_request(_names("describe_eligible_leaders", topics)),
+        names = _names("describe_eligible_leaders", topics)
+        return await self._running(timeout_ms).controller(
+            "describe eligible leaders",
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in names]),
             DescribeTopicPartitionsResponse,
+            lambda response: {
+                TopicPartition(topic.name or "", one.partition_index): EligibleLeaders(
+                    tuple(one.eligible_leader_replicas or ()), tuple(one.last_known_elr or ())
+                )
+                for topic in response.topics
+                for one in topic.partitions
+            },
         )
-        return messages.eligible_leaders(response)
 
     async def elect_leaders(
         self,
@@ -1385,13 +1583,26 @@ class Admin(AsyncOnly):
         """
         driver = self._running(timeout_ms)
         asked = None if partitions is None else list(partitions)
-        response = await driver.ask_controller(
-            messages.elect_leaders_request(ElectionType(election_type), asked, driver.broker_ms), ElectLeadersResponse
+        topics = None
+        if asked is not None:
+            topics = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(asked)]
+        results = await driver.controller(
+            "elect leaders",
+            ElectLeadersRequest(
+                election_type=ElectionType(election_type), topic_partitions=topics, timeout_ms=driver.broker_ms
+            ),
+            ElectLeadersResponse,
+            lambda response: partition_results(
+                "elect the leader of",
+                asked,
+                (
+                    (TopicPartition(topic.topic, row.partition_id), row)
+                    for topic in response.replica_election_results
+                    for row in topic.partition_result
+                ),
+            ),
         )
-        found = messages.elected_leaders(response)
-        if isinstance(found, KafkaError):
-            raise found
-        return _partition_results("elect the leader", found if asked is None else asked, found, raise_errors)
+        return checked(results, raise_errors)
 
     # Inside.
 
@@ -1423,17 +1634,9 @@ def _names(what: str, names: Iterable[str]) -> list[str]:
     return listed
 
 
-def _config_results(
-    found: Mapping[ConfigResource, ConfigResult | KafkaError], raise_errors: bool
-) -> list[ConfigResult]:
-    return checked(results_of(found, ConfigResult), raise_errors)
-
-
-def _partition_results(
-    what: str, partitions: Iterable[TopicPartition], found: PartitionResults, raise_errors: bool
-) -> PartitionResults:
-    """A result for each of `partitions`, ascending."""
-    return checked(
-        {tp: found.get(tp) or PartitionResult(not_mentioned(f"{what} for {tp}")) for tp in sorted(partitions)},
-        raise_errors,
-    )
+def _joined(found: Mapping[int, list[V] | KafkaError], raise_errors: bool) -> tuple[list[V], list[KafkaError]]:
+    """The lists of all brokers in one, and the errors of brokers; with `raise_errors` raise the first."""
+    errors = [one for one in found.values() if isinstance(one, KafkaError)]
+    if raise_errors:
+        raise_first(errors)
+    return [one for those in found.values() if not isinstance(those, KafkaError) for one in those], errors

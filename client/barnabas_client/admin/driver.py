@@ -1,17 +1,21 @@
-"""Sends admin requests to the right brokers: the controller, a group's coordinator, a partition's leader, or any.
+"""Carries out admin operations: finds the brokers, sends the requests, and asks again where a broker has moved.
 
-A call about several items, such as groups or partitions, needs requests to several brokers. :meth:`Driver.settle`
-repeats rounds of requests until each item has its result or the time is over; each round looks for the right brokers
-again, because groups and leaders move. Source: ``KafkaAdminClient.java`` and its ``AdminApiDriver``.
+An operation is one call of a :class:`Driver`: the brokers by their :class:`Route`, the request, the class of the
+response, and the results in it. A call about several items, such as groups or partitions, needs requests to several
+brokers: rounds of them are repeated until each item has its result or the time is over. Each round looks for the right
+brokers again, because groups and leaders move. Source: ``KafkaAdminClient.java`` and its ``AdminApiDriver``.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
-from barnabas_client.admin.refusals import COORDINATOR_MOVED, not_mentioned, refusal
+from barnabas_client.admin.asked import Asked
+from barnabas_client.admin.refusals import COORDINATOR_MOVED, HasCode, label, not_mentioned, refusal
+from barnabas_client.admin.types import ConfigResource, ResourceType
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, UnsupportedVersionError, error_for
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import Cluster
@@ -26,45 +30,63 @@ from barnabas_protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class CoordinatorType(Enum):
-    """Kinds of coordinators, by their key type in FindCoordinator."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-    @property
-    def noun(self) -> str:
-        """The noun for its ids in errors."""
-        return "group" if self is CoordinatorType.GROUP else "transactional id"
-
-
-class Round(NamedTuple, Generic[K, V]):
-    """The outcome of one round of requests.
-
-    Attributes:
-        done: the items that have their result.
-        again: the items to ask about again, with the error of this round.
-    """
-
-    done: dict[K, V | KafkaError]
-    again: dict[K, KafkaError]
-
-    @classmethod
-    def empty(cls) -> "Round[K, V]":
-        """Create an outcome to fill."""
-        return Round({}, {})
-
-    def failed(self, items: Iterable[K], error: KafkaError) -> None:
-        """Note items for which the request failed."""
-        into: dict[K, KafkaError] | dict[K, V | KafkaError] = self.again if error.retriable else self.done
-        for item in items:
-            into[item] = error
-
+Row = TypeVar("Row", bound=HasCode)
 
 #: A broker gets so many milliseconds less than the call has, so that its response still arrives in time.
 _MARGIN_MS: Final = 1_000
+_NO_ANSWER: Final = "no broker has answered. To do: check the brokers, or raise timeout_ms"
+#: The key types of FindCoordinator.
+_KEY_TYPES: Final = {"group": 0, "transactional id": 1}
+
+
+class Work(Generic[K, V]):
+    """The items of an operation, with the results so far.
+
+    Attributes:
+        what: what is done, for error messages.
+        done: the results and errors of items that are settled.
+        again: the last errors of items that are asked about again.
+    """
+
+    def __init__(self, route: "Route[K]", what: str) -> None:
+        self.what = what
+        self.done: dict[K, V | KafkaError] = {}
+        self.again: dict[K, KafkaError] = {}
+        self._route = route
+
+    def asked(self, items: list[K], node: int, cluster: Cluster) -> Asked[K]:
+        """A request about items to a broker."""
+        return Asked(self.what, items, node, cluster)
+
+    def failed(self, items: Iterable[K], error: KafkaError) -> None:
+        """Note items for which the request failed."""
+        again = error.retriable and self._route.repeats
+        into: dict[K, KafkaError] | dict[K, V | KafkaError] = self.again if again else self.done
+        into.update(dict.fromkeys(items, error))
+
+    def answered(self, item: K, answer: V | KafkaError) -> None:
+        """Note the answer of a broker about an item."""
+        moved = self._route.moved
+        if isinstance(answer, KafkaError) and (answer.retriable if moved is None else answer.code in moved):
+            self.again[item] = answer
+        else:
+            self.done[item] = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[K]):
+    """How the items of an operation find the brokers to ask.
+
+    Attributes:
+        place: finds the brokers for items that are left; notes items that have none.
+        moved: the errors of items that have another broker, or none yet: they are asked about again. All retriable
+            errors if None.
+        repeats: whether a request that got no response is sent again. False where a broker may have carried it out.
+    """
+
+    place: Callable[[Network, Work[K, Any], list[K]], Awaitable[list[Asked[K]]]]
+    moved: frozenset[ErrorCode] | None = None
+    repeats: bool = True
 
 
 class Driver:
@@ -83,282 +105,193 @@ class Driver:
         self.milliseconds = milliseconds
         self.broker_ms = max(milliseconds - _MARGIN_MS, milliseconds // 2, 1)
 
-    async def ask_controller(self, request: Request, answer: type[R]) -> R:
-        """Send a request to the controller; again, while the controller is not known or has moved.
+    async def controller(self, what: str, request: Request, answer: type[R], read: Callable[[R], V | KafkaError]) -> V:
+        """Send one request to the controller.
 
         A request that got no response is not sent again, because the controller may have carried it out.
 
         Args:
+            what: what is done, for error messages, such as "create topics".
             request: what to send.
             answer: the class of the response.
-
-        Raises:
-            KafkaTimeoutError: the time is over.
-            KafkaError: the request failed.
-        """
-        network = self._network
-        backoff = retry_backoff(network.config)
-        try:
-            async with asyncio.timeout(self.milliseconds / 1000):
-                while True:
-                    controller = network.cluster.controller_id
-                    if network.ready(controller):
-                        response = await network.ask(controller, request, answer)
-                        if not _is_from_another(response):
-                            return response
-                    await asyncio.sleep(backoff.failed())
-                    await network.refresh()
-        except TimeoutError as error:
-            name = type(request).__name__.removesuffix("Request")
-            raise KafkaTimeoutError(
-                f"{name}: the controller was not found, or did not answer, within {self.milliseconds} ms. To do: "
-                "check the brokers, or raise timeout_ms"
-            ) from error
-
-    async def ask_node(self, node: int | None, request: Request, answer: type[R]) -> R:
-        """Send a request to a broker, or to the controller if `node` is None, or to any broker if there is none.
-
-        Raises:
-            KafkaError: the request failed.
-        """
-        network = self._network
-        chosen = network.cluster.controller_id if node is None else node
-        if chosen in network.cluster.brokers and not network.ready(chosen):
-            await network.refresh()  # the broker may be back
-        if node is not None or chosen in network.cluster.brokers:
-            return await network.ask(chosen, request, answer)
-        return await network.ask_any(request, answer)
-
-    async def ask_brokers(
-        self,
-        what: str,
-        ask: Callable[[int], Awaitable[V | KafkaError]],
-        nodes: Iterable[int] | None = None,
-    ) -> dict[int, V | KafkaError]:
-        """Ask every broker of the cluster.
-
-        Args:
-            what: as for :meth:`settle`.
-            ask: asks a broker, by node id.
-            nodes: only these brokers.
-        """
-
-        async def round_of(left: list[int]) -> Round[int, V]:
-            outcome: Round[int, V] = Round.empty()
-
-            async def one(node: int) -> None:
-                try:
-                    answer = await ask(node)
-                except KafkaError as error:
-                    outcome.failed([node], error)
-                    return
-                if isinstance(answer, KafkaError):
-                    outcome.failed([node], answer)
-                else:
-                    outcome.done[node] = answer
-
-            await asyncio.gather(*(one(node) for node in left))
-            return outcome
-
-        known = (await self._network.refresh()).brokers
-        return await self.settle(what, known if nodes is None else nodes, round_of)
-
-    async def ask_coordinators(
-        self,
-        what: str,
-        groups: Iterable[str],
-        ask: Callable[[int, list[str]], Awaitable[Mapping[str, V | KafkaError]]],
-        *,
-        of: CoordinatorType = CoordinatorType.GROUP,
-    ) -> dict[str, V | KafkaError]:
-        """Ask the coordinator of each group, or of each transactional id.
-
-        Args:
-            what: as for :meth:`settle`.
-            groups: their ids.
-            ask: asks a broker, by node id, about the groups that it coordinates.
-            of: what the ids are.
-        """
-
-        async def round_of(left: list[str]) -> Round[str, V]:
-            outcome: Round[str, V] = Round.empty()
-            by_node = await self._coordinators(left, of, outcome)
-
-            async def one(node: int, names: list[str]) -> None:
-                try:
-                    answers = await ask(node, names)
-                except KafkaError as error:
-                    outcome.failed(names, error)
-                    return
-                for name in names:
-                    answer = answers.get(name)
-                    if answer is None:
-                        answer = not_mentioned(f"{what} {name!r}")
-                    if isinstance(answer, KafkaError) and answer.code in COORDINATOR_MOVED:
-                        outcome.again[name] = answer
-                    else:
-                        outcome.done[name] = answer
-
-            await asyncio.gather(*(one(node, names) for node, names in by_node.items()))
-            return outcome
-
-        return await self.settle(what, groups, round_of)
-
-    async def ask_coordinator(
-        self,
-        what: str,
-        group: str,
-        ask: Callable[[int], Awaitable[V | KafkaError]],
-    ) -> V:
-        """Ask the coordinator of one group.
-
-        Args:
-            what: as for :meth:`settle`.
-            group: its id.
-            ask: asks a broker, by node id.
+            read: the result in a response, or its error.
 
         Raises:
             KafkaError: the request failed, or was refused.
         """
+        return await self._one(CONTROLLER, what, None, request, answer, read)
 
-        async def ask_about(node: int, groups: list[str]) -> dict[str, V | KafkaError]:
-            return {group: await ask(node)}
-
-        answer = (await self.ask_coordinators(what, [group], ask_about))[group]
-        if isinstance(answer, KafkaError):
-            raise answer
-        return answer
-
-    async def ask_leaders(
+    async def group(
         self,
         what: str,
-        partitions: Collection[TopicPartition],
-        ask: Callable[[Cluster, int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]],
-    ) -> dict[TopicPartition, V | KafkaError]:
-        """Ask the leader of each partition.
+        group_id: str,
+        request: Request,
+        answer: type[R],
+        read: Callable[[R], V | KafkaError],
+        *,
+        at_most: int | None = None,
+    ) -> V:
+        """Send one request to the coordinator of a group.
 
         Args:
-            what: as for :meth:`settle`.
-            partitions: which.
-            ask: asks a broker, by node id, about the partitions that it leads in the given cluster.
+            what: what is done, for error messages, such as "delete offsets of group"; the group's id follows.
+            group_id: the group.
+            request: what to send.
+            answer: the class of the response.
+            read: the result in a response, or its error.
+            at_most: the newest version to send.
+
+        Raises:
+            KafkaError: the request failed, or was refused.
         """
-        network = self._network
+        return await self._one(GROUP, what, group_id, request, answer, read, at_most)
 
-        async def round_of(left: list[TopicPartition]) -> Round[TopicPartition, V]:
-            outcome: Round[TopicPartition, V] = Round.empty()
-            cluster = await network.look_up({tp.topic for tp in left})
-            if any(node not in network.cluster.brokers for node in cluster.brokers):
-                await network.refresh()
-            by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-            for tp in left:
-                leader = cluster.leader(tp)
-                if leader is not None:
-                    by_leader[leader].append(tp)
-                else:
-                    error = _no_leader(cluster, tp, f"{what} {tp}")
-                    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        outcome.done[tp] = error
-                    else:
-                        outcome.failed([tp], error)
-
-            async def one(leader: int, those: list[TopicPartition]) -> None:
-                try:
-                    answers = await ask(cluster, leader, those)
-                except KafkaError as error:
-                    outcome.failed(those, error)
-                    return
-                for tp in those:
-                    answer = answers.get(tp)
-                    if answer is None:
-                        answer = not_mentioned(f"{what} {tp}")
-                    if isinstance(answer, KafkaError) and answer.retriable:
-                        outcome.again[tp] = answer
-                    else:
-                        outcome.done[tp] = answer
-
-            await asyncio.gather(*(one(leader, those) for leader, those in by_leader.items()))
-            return outcome
-
-        return await self.settle(what, partitions, round_of)
-
-    async def ask_owners(
+    async def _one(
         self,
+        route: "Route[K]",
+        what: str,
+        item: K,
+        request: Request,
+        answer: type[R],
+        read: Callable[[R], V | KafkaError],
+        at_most: int | None = None,
+    ) -> V:
+        def of(response: R, _: Asked[K]) -> dict[K, V | KafkaError]:
+            moved = refusal(ErrorCode.NOT_CONTROLLER, what) if _is_from_another(response) else None
+            return {item: moved or read(response)}
+
+        async def ask(asked: Asked[K]) -> dict[K, V | KafkaError]:
+            return await self.send(asked, request, answer, of, at_most)
+
+        (found,) = (await self.settle(route, what, [item], ask)).values()
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    async def brokers(
+        self, what: str, nodes: Iterable[int] | None, request: Request, answer: type[R], read: Callable[[R, int], V]
+    ) -> dict[int, V | KafkaError]:
+        """Send a request to brokers, by node id ascending; to all if `nodes` is None.
+
+        Args:
+            what: what is done, for error messages, such as "list the groups of broker"; the node id follows.
+            nodes: the brokers.
+            request: what to send.
+            answer: the class of the response.
+            read: the result in the response of a broker.
+        """
+        known = (await self._network.refresh()).brokers
+        return await self.each(
+            BROKER,
+            what,
+            sorted(known if nodes is None else nodes),
+            lambda _: request,
+            answer,
+            lambda response, asked: {node: read(response, node) for node in asked.items},
+        )
+
+    async def each(
+        self,
+        route: "Route[K]",
         what: str,
         items: Iterable[K],
-        owner: Callable[[K], int | None],
-        ask: Callable[[int | None, list[K]], Awaitable[Mapping[K, V | KafkaError]]],
+        request: Callable[[list[K]], Request],
+        answer: type[R],
+        read: Callable[[R, Asked[K]], Mapping[K, V | KafkaError]],
+        *,
+        alone: bool = False,
     ) -> dict[K, V | KafkaError]:
-        """Ask about items that each belong to one broker or to none.
+        """Send requests about items to their brokers.
 
         Args:
-            what: as for :meth:`settle`.
+            route: how the brokers are found.
+            what: what is done, for error messages, such as "delete group"; the item follows.
             items: what to ask about.
-            owner: the node id of the broker that alone can answer for an item; None if any broker can.
-            ask: asks a broker, see :meth:`ask_node`, about the items that it can answer for.
+            request: makes the request about items that have the same broker.
+            answer: the class of the response.
+            read: the results in a response, or errors.
+            alone: send a request for each item.
+
+        Returns:
+            As :meth:`settle`.
         """
-
-        async def round_of(left: list[K]) -> Round[K, V]:
-            outcome: Round[K, V] = Round.empty()
-            by_node: defaultdict[int | None, list[K]] = defaultdict(list)
-            for item in left:
-                by_node[owner(item)].append(item)
-
-            async def one(node: int | None, those: list[K]) -> None:
-                try:
-                    answers = await ask(node, those)
-                except KafkaError as error:
-                    outcome.done.update(dict.fromkeys(those, error))
-                    return
-                for item in those:
-                    answer = answers.get(item)
-                    if answer is None:
-                        answer = not_mentioned(f"{what} {item}")
-                    if isinstance(answer, KafkaError) and answer.code == ErrorCode.NOT_CONTROLLER:
-                        outcome.again[item] = answer
-                        await self._network.refresh()
-                    else:
-                        outcome.done[item] = answer
-
-            await asyncio.gather(*(one(node, those) for node, those in by_node.items()))
-            return outcome
-
-        return await self.settle(what, items, round_of)
+        return await self.settle(
+            route, what, items, lambda asked: self.send(asked, request(asked.items), answer, read), alone=alone
+        )
 
     async def settle(
         self,
+        route: "Route[K]",
         what: str,
         items: Iterable[K],
-        ask: Callable[[list[K]], Awaitable[Round[K, V]]],
+        ask: Callable[[Asked[K]], Awaitable[Mapping[K, V | KafkaError]]],
+        *,
+        alone: bool = False,
     ) -> dict[K, V | KafkaError]:
-        """Ask about `items`, in rounds with a pause between them, until each has its result or its error.
+        """Ask about items, in rounds with a pause between them, until each has its result or its error.
 
         Args:
-            what: what is done, for error messages, such as "describe group".
+            route: how the brokers are found.
+            what: what is done, for error messages.
             items: what to ask about.
-            ask: one round: asks about the items that have no result yet.
+            ask: asks one broker; see :meth:`send`.
+            alone: ask about each item by itself.
 
         Returns:
-            A result or an error for each item, in the order of `items`: a `KafkaTimeoutError` if the time is over.
+            A result or an error for each item, in their order: a `KafkaTimeoutError` if the time is over.
         """
-        left = list(dict.fromkeys(items))
-        settled: dict[K, V | KafkaError] = {}
-        order = list(left)
-        backoff = retry_backoff(self._network.config)
-        reasons: dict[K, KafkaError] = {}
+        network, order = self._network, list(dict.fromkeys(items))
+        work: Work[K, V] = Work(route, what)
+        backoff = retry_backoff(network.config)
+
+        async def one(asked: Asked[K]) -> None:
+            try:
+                answers = await ask(asked)
+            except KafkaError as error:
+                work.failed(asked.items, error)
+                return
+            for item in asked.items:
+                work.answered(item, answers[item] if item in answers else not_mentioned(label(what, item)))
+
         try:
             async with asyncio.timeout(self.milliseconds / 1000):
-                while left:
-                    outcome = await ask(left)
-                    settled |= outcome.done
-                    reasons = outcome.again
-                    left = [item for item in left if item not in settled]
-                    if left:
+                while left := [item for item in order if item not in work.done]:
+                    if work.again:
                         await asyncio.sleep(backoff.failed())
+                    if any(error.code == ErrorCode.NOT_CONTROLLER for error in work.again.values()):
+                        await network.refresh()
+                    placed = await route.place(network, work, left)
+                    if alone:
+                        placed = [asked._replace(items=[item]) for asked in placed for item in asked.items]
+                    await asyncio.gather(*map(one, placed))
         except TimeoutError:
-            for item in left:
-                last = f"; the last attempt: {reasons[item]}" if item in reasons else ""
-                settled[item] = KafkaTimeoutError(f"{what} {item}: not within {self.milliseconds} ms{last}")
-        return {item: settled[item] for item in order}
+            for item in order:
+                last = f"the last attempt: {work.again[item]}" if item in work.again else _NO_ANSWER
+                error = KafkaTimeoutError(f"{label(what, item)}: not within {self.milliseconds} ms; {last}")
+                work.done.setdefault(item, error)
+        return {item: work.done[item] for item in order}
+
+    async def send(
+        self,
+        asked: Asked[K],
+        request: Request,
+        answer: type[R],
+        read: Callable[[R, Asked[K]], Mapping[K, V | KafkaError]],
+        at_most: int | None = None,
+    ) -> dict[K, V | KafkaError]:
+        """Send a request to one broker, and read its response. The error of a whole response is that of its items.
+
+        Raises:
+            KafkaError: the request failed.
+        """
+        if asked.node < 0:
+            response = await self._network.ask_any(request, answer)
+        else:
+            response = await self._network.ask(asked.node, request, answer, at_most=at_most)
+        code, detail = getattr(response, "error_code", 0), getattr(response, "error_message", None)
+        if code != ErrorCode.NONE:
+            return {item: refusal(code, label(asked.what, item), detail) for item in asked.items}
+        return dict(read(response, asked))
 
     async def require_version(self, node: int, key: ApiKey, version: int, what: str) -> None:
         """Check that a broker has a version of an API.
@@ -380,33 +313,88 @@ class Driver:
                 "use a newer broker"
             )
 
-    async def _coordinators(
-        self, groups: list[str], of: CoordinatorType, outcome: Round[str, V]
-    ) -> dict[int, list[str]]:
-        """The groups by the node ids of their coordinators; groups whose coordinator is not known go to `outcome`."""
-        network = self._network
-        by_node: defaultdict[int, list[str]] = defaultdict(list)
-        if not network.cluster.brokers:  # none was known at the start
-            await network.refresh()
 
-        async def find(group: str) -> None:
-            try:
-                request = FindCoordinatorRequest(key_type=of.value, coordinator_keys=[group])
-                response = await network.ask_any(request, FindCoordinatorResponse)
-                found = response.coordinators[0]
-            except KafkaError as error:
-                outcome.failed([group], error)
-                return
-            if found.error_code != ErrorCode.NONE:
-                outcome.failed([group], refusal(found.error_code, f"find {of.noun} {group!r}", found.error_message))
-            elif found.node_id not in network.cluster.brokers:
-                network.want_refresh()
-                outcome.again[group] = KafkaConnectionError(f"the coordinator of {group!r}, {found.node_id}, is not up")
-            else:
-                by_node[found.node_id].append(group)
+async def _controller(network: Network, work: Work[None, Any], left: list[None]) -> list[Asked[None]]:
+    if not network.ready(network.cluster.controller_id):
+        await network.refresh()
+    controller = network.cluster.controller_id
+    if network.ready(controller):
+        return [work.asked(left, controller, network.cluster)]
+    work.again[None] = KafkaConnectionError(
+        "the controller was not found. To do: check the brokers, or raise timeout_ms"
+    )
+    return []
 
-        await asyncio.gather(*(find(group) for group in groups))
-        return by_node
+
+async def _owners(
+    network: Network, work: Work[ConfigResource, Any], left: list[ConfigResource]
+) -> list[Asked[ConfigResource]]:
+    by_owner: defaultdict[int, list[ConfigResource]] = defaultdict(list)
+    for resource in left:
+        by_owner[_owner(resource)].append(resource)
+    placed = []
+    for owner, resources in by_owner.items():
+        node = network.cluster.controller_id if owner < 0 else owner
+        if node in network.cluster.brokers and not network.ready(node):
+            await network.refresh()  # the broker may be back
+        anywhere = owner < 0 and node not in network.cluster.brokers
+        placed.append(work.asked(resources, -1 if anywhere else node, network.cluster))
+    return placed
+
+
+async def _coordinators(network: Network, work: Work[str, Any], left: list[str], of: str) -> list[Asked[str]]:
+    by_node: defaultdict[int, list[str]] = defaultdict(list)
+    if not network.cluster.brokers:  # none was known at the start
+        await network.refresh()
+
+    async def find(name: str) -> None:
+        try:
+            request = FindCoordinatorRequest(key_type=_KEY_TYPES[of], coordinator_keys=[name])
+            response = await network.ask_any(request, FindCoordinatorResponse)
+            found = response.coordinators[0]
+        except KafkaError as error:
+            work.failed([name], error)
+            return
+        if found.error_code != ErrorCode.NONE:
+            work.failed([name], refusal(found.error_code, f"find {of} {name!r}", found.error_message))
+        elif found.node_id not in network.cluster.brokers:
+            network.want_refresh()
+            work.again[name] = KafkaConnectionError(f"the coordinator of {name!r}, {found.node_id}, is not up")
+        else:
+            by_node[found.node_id].append(name)
+
+    await asyncio.gather(*(find(name) for name in left))
+    return [work.asked(names, node, network.cluster) for node, names in by_node.items()]
+
+
+async def _leaders(
+    network: Network, work: Work[TopicPartition, Any], left: list[TopicPartition]
+) -> list[Asked[TopicPartition]]:
+    cluster = await network.look_up({tp.topic for tp in left})
+    if any(node not in network.cluster.brokers for node in cluster.brokers):
+        await network.refresh()
+    by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for tp in left:
+        leader = cluster.leader(tp)
+        if leader is not None:
+            by_leader[leader].append(tp)
+            continue
+        error = _no_leader(cluster, tp, label(work.what, tp))
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            work.done[tp] = error
+        else:
+            work.failed([tp], error)
+    return [work.asked(those, leader, cluster) for leader, those in by_leader.items()]
+
+
+async def _brokers(network: Network, work: Work[int, Any], left: list[int]) -> list[Asked[int]]:
+    return [work.asked([node], node, network.cluster) for node in left]
+
+
+def _owner(resource: ConfigResource) -> int:
+    """The node id of the broker that alone can answer for a resource; -1 if any broker can."""
+    named = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
+    return int(resource.name) if named else -1
 
 
 def _is_from_another(response: Response) -> bool:
@@ -422,3 +410,18 @@ def _no_leader(cluster: Cluster, tp: TopicPartition, what: str) -> KafkaError:
     topic = cluster.topics.get(tp.topic)
     code = ErrorCode.NONE if topic is None else topic.error
     return error_for(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+
+
+_NOT_CONTROLLER: Final = frozenset((ErrorCode.NOT_CONTROLLER,))
+
+CONTROLLER: Final[Route[None]] = Route(_controller, _NOT_CONTROLLER, repeats=False)
+#: The broker that alone can answer for a resource, or the controller.
+OWNER: Final[Route[ConfigResource]] = Route(_owners, _NOT_CONTROLLER, repeats=False)
+#: The coordinator of a group.
+GROUP: Final[Route[str]] = Route(partial(_coordinators, of="group"), COORDINATOR_MOVED)
+#: The coordinator of a transactional id.
+TRANSACTION: Final[Route[str]] = Route(partial(_coordinators, of="transactional id"), COORDINATOR_MOVED)
+#: The leader of a partition.
+LEADER: Final[Route[TopicPartition]] = Route(_leaders)
+#: The broker of a node id.
+BROKER: Final[Route[int]] = Route(_brokers)

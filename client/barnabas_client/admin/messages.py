@@ -1,119 +1,55 @@
-"""Translates between the requests and responses of admin APIs and what :class:`~.admin.Admin` takes and returns. Pure.
+"""Parts of requests and responses of :class:`~.admin.Admin`, where they are more than a few lines. Pure."""
 
-For each API, one function creates the request and one reads the response. Functions that read a response take `what`,
-which names the operation in errors, such as "set the offsets of group 'g'".
-"""
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Final, Protocol, TypeVar
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
-
-from barnabas_client.admin.refusals import COORDINATOR_MOVED, not_mentioned, refusal, refused
+from barnabas_client.admin.asked import Asked
+from barnabas_client.admin.refusals import COORDINATOR_MOVED, HasCode, failure, label, not_mentioned, refused
 from barnabas_client.admin.types import (
-    AlterConfigOp,
     BrokerCondition,
     BrokerConditions,
     BrokerLogDirs,
     ConfigEntry,
     ConfigResource,
-    ConfigResult,
     ConfigSource,
     ConfigSynonym,
     ConfigType,
-    DeletedRecords,
-    EligibleLeaders,
     GroupDescription,
     GroupOffset,
-    GroupResult,
-    ListedOffset,
     LogDir,
     MemberDescription,
     MemberResult,
     NewTopic,
-    PartitionReassignment,
+    Offsets,
     PartitionResult,
+    PartitionResults,
     ResourceType,
-    TopicResult,
 )
-from barnabas_client.errors import UnsupportedVersionError, error_for
+from barnabas_client.errors import UnsupportedVersionError
 from barnabas_client.membership.member_data import PROTOCOL_TYPE, decode_assignment, decode_subscription
-from barnabas_client.network.metadata import Cluster, Node
+from barnabas_client.network.metadata import Cluster
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition, by_topic
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedAssignment,
+    DescribedConsumerGroup,
     Member,
 )
-from barnabas_protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from barnabas_protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from barnabas_protocol.messages.delete_groups import DeleteGroupsResponse
-from barnabas_protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from barnabas_protocol.messages.describe_cluster import DescribeClusterResponse
-from barnabas_protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-)
+from barnabas_protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsResult
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsResponse
-from barnabas_protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    TopicRequest,
-)
-from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from barnabas_protocol.messages.incremental_alter_configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
-)
+from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResourceResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
-from barnabas_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from barnabas_protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
-)
+from barnabas_protocol.messages.list_config_resources import ConfigResource as ListedResource
+from barnabas_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from barnabas_protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
 )
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -123,28 +59,67 @@ from barnabas_protocol.messages.offset_fetch import (
 )
 from barnabas_protocol.messages.share_group_describe import (
     DescribedShareAssignment,
+    DescribedShareGroup,
     ShareGroupDescribeResponse,
     ShareMember,
 )
-
-Offsets = dict[TopicPartition, GroupOffset]
-PartitionResults = dict[TopicPartition, PartitionResult]
 
 #: Part of the error message with which Kafka 4 answers DescribeGroups for a group of the consumer protocol (KIP-848).
 _NOT_CLASSIC: Final = "not a classic group"
 #: The protocol type of share groups, as ListGroups names it.
 _SHARE: Final = "share"
 
+OfPartition = TypeVar("OfPartition", bound="HasPartition", covariant=True)
+
+
+class HasPartition(Protocol):
+    """A row of a response about a partition."""
+
+    @property
+    def partition_index(self) -> int: ...
+
+
+class OfTopic(Protocol[OfPartition]):
+    """The rows of a response about the partitions of a topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[OfPartition]: ...
+
+
+def partitions_in(topics: Iterable[OfTopic[OfPartition]]) -> Iterator[tuple[TopicPartition, OfPartition]]:
+    """The rows of a response that groups partitions by topic."""
+    for topic in topics:
+        for row in topic.partitions:
+            yield TopicPartition(topic.name, row.partition_index), row
+
+
+def partition_results(
+    what: str, asked: Iterable[TopicPartition] | None, rows: Iterable[tuple[TopicPartition, HasCode]]
+) -> PartitionResults | KafkaError:
+    """The result of each partition, ascending; one error if the coordinator has moved, which it answers for each.
+
+    Args:
+        what: what is done, for error messages; the partition follows.
+        asked: the partitions to have a result; those of the response if None.
+        rows: the rows of the response by partition.
+    """
+    errors = {tp: failure(row, f"{what} {tp}") for tp, row in rows}
+    for error in errors.values():
+        if error is not None and error.code in COORDINATOR_MOVED:
+            return error
+    return {
+        tp: PartitionResult(errors[tp] if tp in errors else not_mentioned(f"{what} {tp}"))
+        for tp in sorted(errors if asked is None else asked)
+    }
+
+
 # Topics.
 
 
-def create_topics_request(topics: Iterable[NewTopic], timeout_ms: int, *, validate_only: bool) -> CreateTopicsRequest:
-    """Create the request of CreateTopics."""
-    creatable = [_creatable(topic) for topic in topics]
-    return CreateTopicsRequest(topics=creatable, timeout_ms=timeout_ms, validate_only=validate_only)
-
-
-def _creatable(topic: NewTopic) -> CreatableTopic:
+def creatable(topic: NewTopic) -> CreatableTopic:
+    """The part of CreateTopics for a topic."""
     if not isinstance(topic, NewTopic):
         raise TypeError(f"create_topics: {topic!r}: give NewTopic(name, num_partitions, replication_factor)")
     return CreatableTopic(
@@ -158,85 +133,6 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
         ],
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.topic_configs.items()],
     )
-
-
-def created_topics(response: CreateTopicsResponse) -> list[TopicResult]:
-    """Read the response of CreateTopics."""
-    return [
-        TopicResult(
-            one.name,
-            refused(one.error_code, f"create topic {one.name!r}", one.error_message),
-            one.topic_id,
-            one.num_partitions,
-            one.replication_factor,
-            {entry.name: entry.value for entry in one.configs or ()},
-        )
-        for one in response.topics
-    ]
-
-
-def delete_topics_request(names: Sequence[str], timeout_ms: int) -> DeleteTopicsRequest:
-    """Create the request of DeleteTopics."""
-    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=timeout_ms)
-
-
-def deleted_topics(response: DeleteTopicsResponse, names: Sequence[str]) -> list[TopicResult]:
-    """Read the response of DeleteTopics; the results have the order of `names`."""
-    results = [
-        TopicResult(
-            one.name or "",
-            refused(one.error_code, f"delete topic {one.name!r}", one.error_message),
-            one.topic_id,
-        )
-        for one in response.responses
-    ]
-    order = {name: place for place, name in enumerate(names)}
-    return sorted(results, key=lambda one: order.get(one.name, len(order)))
-
-
-def create_partitions_request(
-    counts: Mapping[str, int], timeout_ms: int, *, validate_only: bool
-) -> CreatePartitionsRequest:
-    """Create the request of CreatePartitions."""
-    topics = [CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()]
-    return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
-
-
-def created_partitions(response: CreatePartitionsResponse, counts: Mapping[str, int]) -> list[TopicResult]:
-    """Read the response of CreatePartitions."""
-    results = []
-    for one in response.results:
-        error = refused(one.error_code, f"give topic {one.name!r} more partitions", one.error_message)
-        count = counts.get(one.name, -1)
-        results.append(TopicResult(one.name, error, num_partitions=count if error is None else -1))
-    return results
-
-
-def delete_records_request(
-    partitions: Iterable[TopicPartition], offsets: Mapping[TopicPartition, int], timeout_ms: int
-) -> DeleteRecordsRequest:
-    """Create the request of DeleteRecords for some of the partitions in `offsets`."""
-
-    def partition(topic: str, number: int) -> DeleteRecordsPartition:
-        return DeleteRecordsPartition(partition_index=number, offset=offsets[TopicPartition(topic, number)])
-
-    topics = [
-        DeleteRecordsTopic(name=topic, partitions=[partition(topic, number) for number in numbers])
-        for topic, numbers in by_topic(partitions)
-    ]
-    return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
-
-
-def deleted_records(response: DeleteRecordsResponse) -> dict[TopicPartition, DeletedRecords | KafkaError]:
-    """Read the response of DeleteRecords."""
-    return {
-        TopicPartition(topic.name, one.partition_index): refused(
-            one.error_code, f"delete records of {topic.name}-{one.partition_index}"
-        )
-        or DeletedRecords(one.low_watermark)
-        for topic in response.topics
-        for one in topic.partitions
-    }
 
 
 def list_offsets_request(
@@ -260,47 +156,16 @@ def list_offsets_request(
     )
 
 
-def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """Read the response of ListOffsets."""
-    found: dict[TopicPartition, ListedOffset | KafkaError] = {}
-    for topic in response.topics:
-        for one in topic.partitions:
-            tp = TopicPartition(topic.name, one.partition_index)
-            if one.error_code != ErrorCode.NONE:
-                found[tp] = error_for(one.error_code, f"list offsets of {tp}")
-            else:
-                found[tp] = ListedOffset(one.offset, one.timestamp, one.leader_epoch)
-    return found
-
-
 # Configurations.
 
 
-def describe_configs_request(
-    resources: Iterable[ConfigResource], keys: list[str] | None, *, synonyms: bool, documentation: bool
-) -> DescribeConfigsRequest:
-    """Create the request of DescribeConfigs."""
-    return DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(resource_type=one.type, resource_name=one.name, configuration_keys=keys)
-            for one in resources
-        ],
-        include_synonyms=synonyms,
-        include_documentation=documentation,
-    )
+def resource(row: DescribeConfigsResult | IncrementalAlterConfigsResourceResponse | ListedResource) -> ConfigResource:
+    """The resource of a row of a response."""
+    return ConfigResource(ResourceType(row.resource_type), row.resource_name)
 
 
-def described_configs(response: DescribeConfigsResponse, what: str) -> dict[ConfigResource, ConfigResult | KafkaError]:
-    """Read the response of DescribeConfigs."""
-    found: dict[ConfigResource, ConfigResult | KafkaError] = {}
-    for one in response.results:
-        resource = ConfigResource(ResourceType(one.resource_type), one.resource_name)
-        error = refused(one.error_code, f"{what} {resource}", one.error_message)
-        found[resource] = error or ConfigResult(resource, None, {row.name: _entry(row) for row in one.configs})
-    return found
-
-
-def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+def config_entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+    """The value of a key."""
     source = ConfigSource(row.config_source if row.config_source > 0 else 0)
     if source is ConfigSource.UNKNOWN and row.is_default:  # all that version 0 has
         source = ConfigSource.DEFAULT
@@ -316,174 +181,25 @@ def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
     )
 
 
-def alter_configs_request(
-    resources: Iterable[ConfigResource],
-    changes: Mapping[ConfigResource, Sequence[AlterConfigOp]],
-    *,
-    validate_only: bool,
-) -> IncrementalAlterConfigsRequest:
-    """Create the request of IncrementalAlterConfigs for some of the resources in `changes`."""
-    return IncrementalAlterConfigsRequest(
-        resources=[
-            IncrementalAlterConfigsResource(
-                resource_type=one.type,
-                resource_name=one.name,
-                configs=[
-                    IncrementalAlterableConfig(name=op.name, config_operation=op.op, value=op.value)
-                    for op in changes[one]
-                ],
-            )
-            for one in resources
-        ],
-        validate_only=validate_only,
-    )
+# Brokers.
 
 
-def altered_configs(
-    response: IncrementalAlterConfigsResponse, what: str
-) -> dict[ConfigResource, ConfigResult | KafkaError]:
-    """Read the response of IncrementalAlterConfigs."""
-    found: dict[ConfigResource, ConfigResult | KafkaError] = {}
-    for one in response.responses:
-        resource = ConfigResource(ResourceType(one.resource_type), one.resource_name)
-        error = refused(one.error_code, f"{what} {resource}", one.error_message)
-        found[resource] = error or ConfigResult(resource)
-    return found
-
-
-def config_owner(resource: ConfigResource) -> int | None:
-    """The node id of the broker that alone can answer for a resource; None if any broker can."""
-    named = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
-    return int(resource.name) if named else None
-
-
-# Replicas and leaders.
-
-
-def reassignments_request(
-    reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
-) -> AlterPartitionReassignmentsRequest:
-    """Create the request of AlterPartitionReassignments."""
-
-    def partition(topic: str, number: int) -> ReassignablePartition:
-        replicas = reassignments[TopicPartition(topic, number)]
-        return ReassignablePartition(
-            partition_index=number, replicas=None if replicas is None else [int(node) for node in replicas]
-        )
-
-    topics = [
-        ReassignableTopic(name=topic, partitions=[partition(topic, number) for number in numbers])
-        for topic, numbers in by_topic(reassignments)
-    ]
-    return AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
-
-
-def altered_reassignments(response: AlterPartitionReassignmentsResponse) -> PartitionResults | KafkaError:
-    """Read the response of AlterPartitionReassignments."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, "reassign partitions", response.error_message)
-    return {
-        TopicPartition(topic.name, one.partition_index): PartitionResult(
-            refused(one.error_code, f"reassign {topic.name}-{one.partition_index}", one.error_message)
-        )
-        for topic in response.responses
-        for one in topic.partitions
-    }
-
-
-def eligible_leaders_request(topics: Iterable[str]) -> DescribeTopicPartitionsRequest:
-    """Create the request of DescribeTopicPartitions."""
-    return DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in topics])
-
-
-def eligible_leaders(response: DescribeTopicPartitionsResponse) -> dict[TopicPartition, EligibleLeaders]:
-    """Read the response of DescribeTopicPartitions."""
-    return {
-        TopicPartition(topic.name or "", one.partition_index): EligibleLeaders(
-            tuple(one.eligible_leader_replicas or ()), tuple(one.last_known_elr or ())
-        )
-        for topic in response.topics
-        for one in topic.partitions
-    }
-
-
-def list_reassignments_request(
-    partitions: Iterable[TopicPartition] | None, timeout_ms: int
-) -> ListPartitionReassignmentsRequest:
-    """Create the request of ListPartitionReassignments; None stands for all partitions."""
-    topics = None
-    if partitions is not None:
-        topics = [
-            ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
-            for topic, numbers in by_topic(partitions)
-        ]
-    return ListPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
-
-
-def listed_reassignments(
-    response: ListPartitionReassignmentsResponse,
-) -> dict[TopicPartition, PartitionReassignment] | KafkaError:
-    """Read the response of ListPartitionReassignments."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, "list reassignments", response.error_message)
-    return {
-        TopicPartition(topic.name, one.partition_index): PartitionReassignment(
-            tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
-        )
-        for topic in sorted(response.topics, key=lambda topic: topic.name)
-        for one in sorted(topic.partitions, key=lambda one: one.partition_index)
-    }
-
-
-def elect_leaders_request(
-    election_type: int, partitions: Iterable[TopicPartition] | None, timeout_ms: int
-) -> ElectLeadersRequest:
-    """Create the request of ElectLeaders; None stands for all partitions."""
-    topics = None
-    if partitions is not None:
-        topics = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions)]
-    return ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=timeout_ms)
-
-
-def elected_leaders(response: ElectLeadersResponse) -> PartitionResults | KafkaError:
-    """Read the response of ElectLeaders. A partition that has the right leader is left out if all were asked for."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, "elect leaders")
-    return {
-        TopicPartition(topic.topic, one.partition_id): PartitionResult(
-            refused(one.error_code, f"elect the leader of {topic.topic}-{one.partition_id}", one.error_message)
-        )
-        for topic in response.replica_election_results
-        for one in topic.partition_result
-    }
-
-
-def described_conditions(node_id: int, response: DescribeClusterResponse) -> BrokerConditions | KafkaError:
+def described_conditions(response: DescribeClusterResponse, node_id: int) -> BrokerConditions:
     """Read what a broker cannot do now: in the error message of a response that has no error."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, f"ask broker {node_id} for its conditions")
     lines = [line.partition(": ") for line in (response.error_message or "").splitlines()]
     return BrokerConditions(node_id, None, tuple(BrokerCondition(name, text) for name, _, text in lines if text))
 
 
-def described_log_dirs(node_id: int, response: DescribeLogDirsResponse) -> BrokerLogDirs | KafkaError:
+def described_log_dirs(response: DescribeLogDirsResponse, node_id: int) -> BrokerLogDirs:
     """Read the response of DescribeLogDirs; replicas that are moving between directories count where they are."""
-    what = f"describe the log directories of broker {node_id}"
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, what)
     return BrokerLogDirs(
         node_id,
         None,
         tuple(
             LogDir(
                 one.log_dir,
-                refused(one.error_code, f"use {one.log_dir} of broker {node_id}"),
-                {
-                    TopicPartition(topic.name, each.partition_index): each.partition_size
-                    for topic in one.topics
-                    for each in topic.partitions
-                    if not each.is_future_key
-                },
+                failure(one, f"use {one.log_dir} of broker {node_id}"),
+                {tp: row.partition_size for tp, row in partitions_in(one.topics) if not row.is_future_key},
                 one.total_bytes,
                 one.usable_bytes,
             )
@@ -495,10 +211,8 @@ def described_log_dirs(node_id: int, response: DescribeLogDirsResponse) -> Broke
 # Groups.
 
 
-def described_groups(
-    response: DescribeGroupsResponse, coordinator: Node | None
-) -> dict[str, GroupDescription | KafkaError]:
-    """Read the response of DescribeGroups by the broker `coordinator`."""
+def described_groups(response: DescribeGroupsResponse, asked: Asked[str]) -> dict[str, GroupDescription | KafkaError]:
+    """Read the response of DescribeGroups; UnsupportedVersionError for a group of the consumer protocol."""
     found: dict[str, GroupDescription | KafkaError] = {}
     for one in response.groups:
         # Before KIP-1043, brokers describe a group that does not exist as dead.
@@ -511,38 +225,32 @@ def described_groups(
                 "describe such groups. To do: read its offsets instead, or upgrade the broker"
             )
         found[one.group_id] = error or GroupDescription(
-            one.group_id, None, one.group_state, one.protocol_type, one.protocol_data, _members(one), coordinator
+            one.group_id, None, one.group_state, one.protocol_type, one.protocol_data, _members(one), asked.broker
         )
     return found
 
 
-def of_consumer_protocol(response: DescribeGroupsResponse) -> list[str]:
-    """The groups that DescribeGroups does not describe because they use the consumer protocol."""
-    return [one.group_id for one in response.groups if _NOT_CLASSIC in (one.error_message or "")]
-
-
 def described_by_epochs(
-    response: ConsumerGroupDescribeResponse | ShareGroupDescribeResponse, coordinator: Node | None
+    response: ConsumerGroupDescribeResponse | ShareGroupDescribeResponse, asked: Asked[str]
 ) -> dict[str, GroupDescription | KafkaError]:
-    """Read the response of ConsumerGroupDescribe, or of ShareGroupDescribe, by the broker `coordinator`."""
-    shared = isinstance(response, ShareGroupDescribeResponse)
-    what, protocol_type = ("share group", _SHARE) if shared else ("group", PROTOCOL_TYPE)
-    found: dict[str, GroupDescription | KafkaError] = {}
-    for one in response.groups:
+    """Read the response of ConsumerGroupDescribe, or of ShareGroupDescribe."""
+    protocol_type = _SHARE if isinstance(response, ShareGroupDescribeResponse) else PROTOCOL_TYPE
+
+    def described(one: DescribedConsumerGroup | DescribedShareGroup) -> GroupDescription:
         members: Sequence[Member | ShareMember] = one.members
-        error = refused(one.error_code, f"describe {what} {one.group_id!r}", one.error_message)
-        found[one.group_id] = error or GroupDescription(
+        return GroupDescription(
             one.group_id,
             None,
             one.group_state,
             protocol_type,
             one.assignor_name,
             tuple(map(_member_with_epoch, sorted(members, key=lambda each: (each.client_id, each.member_id)))),
-            coordinator,
+            asked.broker,
             one.group_epoch,
             one.assignment_epoch,
         )
-    return found
+
+    return asked.outcomes(((one.group_id, one) for one in response.groups), described)
 
 
 def _member_with_epoch(member: Member | ShareMember) -> MemberDescription:
@@ -602,26 +310,12 @@ def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
     )
 
 
-def deleted_groups(response: DeleteGroupsResponse) -> dict[str, GroupResult | KafkaError]:
-    """Read the response of DeleteGroups."""
-    return {
-        one.group_id: refused(one.error_code, f"delete group {one.group_id!r}") or GroupResult(one.group_id)
-        for one in response.results
-    }
-
-
-def removed_members(
-    response: LeaveGroupResponse, group_id: str, names: Sequence[str]
-) -> list[MemberResult] | KafkaError:
+def removed_members(response: LeaveGroupResponse, group_id: str, names: Sequence[str]) -> list[MemberResult]:
     """Read the response of LeaveGroup about members of these names."""
-    label = f"remove from group {group_id!r} the member"
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, f"{label}s {', '.join(names)}")
-    codes = {one.group_instance_id or one.member_id: one.error_code for one in response.members}
+    what = f"remove from group {group_id!r} the member"
+    rows = {one.group_instance_id or one.member_id: one for one in response.members}
     return [
-        MemberResult(name, refused(codes[name], f"{label} {name!r}"))
-        if name in codes
-        else MemberResult(name, not_mentioned(f"{label} {name!r}"))
+        MemberResult(name, failure(rows[name], label(what, name)) if name in rows else not_mentioned(label(what, name)))
         for name in names
     ]
 
@@ -642,22 +336,21 @@ def offset_fetch_request(
     return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
 
-def fetched_offsets(response: OffsetFetchResponse, what: str) -> dict[str, Offsets | KafkaError]:
-    """Read the response of OffsetFetch, by group."""
-    return {
-        one.group_id: refused(one.error_code, what)
-        or {
-            TopicPartition(topic.name, row.partition_index): GroupOffset(
-                None if row.committed_offset < 0 else row.committed_offset,
-                row.metadata or "",
-                row.committed_leader_epoch,
-                refused(row.error_code, f"{what} for {topic.name}-{row.partition_index}"),
-            )
-            for topic in one.topics
-            for row in topic.partitions
-        }
-        for one in response.groups
-    }
+def fetched_offsets(response: OffsetFetchResponse, group_id: str, what: str) -> Offsets | KafkaError:
+    """Read the response of OffsetFetch about a group, by partition ascending."""
+    what = f"{what} {group_id!r}"
+    for one in response.groups:
+        if one.group_id == group_id:
+            return failure(one, what) or {
+                tp: GroupOffset(
+                    None if row.committed_offset < 0 else row.committed_offset,
+                    row.metadata or "",
+                    row.committed_leader_epoch,
+                    failure(row, f"{what} for {tp}"),
+                )
+                for tp, row in sorted(partitions_in(one.topics), key=itemgetter(0))
+            }
+    return not_mentioned(what)
 
 
 def offset_commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> OffsetCommitRequest:
@@ -681,40 +374,3 @@ def offset_commit_request(group_id: str, offsets: Mapping[TopicPartition, Offset
             for topic, numbers in by_topic(offsets)
         ],
     )
-
-
-def committed_offsets(response: OffsetCommitResponse, what: str) -> PartitionResults | KafkaError:
-    """Read the response of OffsetCommit."""
-    return _by_partition(response, what)
-
-
-def offset_delete_request(group_id: str, partitions: Iterable[TopicPartition]) -> OffsetDeleteRequest:
-    """Create the request of OffsetDelete."""
-    return OffsetDeleteRequest(
-        group_id=group_id,
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=topic,
-                partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
-            )
-            for topic, numbers in by_topic(partitions)
-        ],
-    )
-
-
-def deleted_offsets(response: OffsetDeleteResponse, what: str) -> PartitionResults | KafkaError:
-    """Read the response of OffsetDelete."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, what)
-    return _by_partition(response, what)
-
-
-def _by_partition(response: OffsetCommitResponse | OffsetDeleteResponse, what: str) -> PartitionResults | KafkaError:
-    """The result of each partition; one error if the coordinator has moved, which it answers for every partition."""
-    results: PartitionResults = {}
-    for topic in response.topics:
-        for row in topic.partitions:
-            tp = TopicPartition(topic.name, row.partition_index)
-            results[tp] = PartitionResult(refused(row.error_code, f"{what} for {tp}"))
-    moved = [one.error for one in results.values() if one.error is not None and one.error.code in COORDINATOR_MOVED]
-    return moved[0] if moved else results

@@ -1,11 +1,11 @@
 """The requests about quotas (KIP-546), and what responses mean. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_client.admin.refusals import refusal, refused
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_client.admin.refusals import failure
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -100,13 +100,7 @@ def describe_quotas_request(
 
 
 def described_quotas(response: DescribeClientQuotasResponse) -> list[ClientQuotas]:
-    """The quotas of each entity, by type and name.
-
-    Raises:
-        KafkaError: the broker refuses it.
-    """
-    if response.error_code != ErrorCode.NONE:
-        raise refusal(response.error_code, "describe quotas", response.error_message)
+    """The quotas of each entity, by type and name."""
     found = [
         ClientQuotas(
             {part.entity_type: part.entity_name for part in entry.entity},
@@ -118,7 +112,7 @@ def described_quotas(response: DescribeClientQuotasResponse) -> list[ClientQuota
 
 
 def alter_quotas_request(
-    alterations: Sequence[ClientQuotaAlteration], *, validate_only: bool
+    alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool
 ) -> AlterClientQuotasRequest:
     """The request that changes quotas."""
     return AlterClientQuotasRequest(
@@ -142,7 +136,5 @@ def altered_quotas(response: AlterClientQuotasResponse) -> list[ClientQuotaResul
     for one in response.entries:
         entity = {part.entity_type: part.entity_name for part in one.entity}
         names = ", ".join(f"{kind} {name!r}" for kind, name in entity.items())
-        results.append(
-            ClientQuotaResult(entity, refused(one.error_code, f"change quotas of {names}", one.error_message))
-        )
+        results.append(ClientQuotaResult(entity, failure(one, f"change quotas of {names}")))
     return results

@@ -27,6 +27,13 @@ _REMEDIES: Final = {
 }
 
 
+class HasCode(Protocol):
+    """A row of a response, or the response itself. Some have an `error_message` too."""
+
+    @property
+    def error_code(self) -> int: ...
+
+
 class HasError(Protocol):
     """A result with an error, None if there is none."""
 
@@ -35,7 +42,7 @@ class HasError(Protocol):
 
 
 K = TypeVar("K")
-V = TypeVar("V")
+V = TypeVar("V", bound=HasError)
 C = TypeVar("C", bound=Iterable[HasError] | Mapping[Any, HasError])
 
 
@@ -57,14 +64,28 @@ def refused(code: int, what: str, detail: str | None = None) -> KafkaError | Non
     return None if code == ErrorCode.NONE else refusal(code, what, detail)
 
 
+def failure(row: HasCode, what: str) -> KafkaError | None:
+    """Create the exception for a row of a response; None if it has no error. `what` as in :func:`refusal`."""
+    return refused(row.error_code, what, getattr(row, "error_message", None))
+
+
+def label(what: str, item: object) -> str:
+    """Name what is done with an item, for error messages."""
+    return what if item is None else f"{what} {item!r}" if isinstance(item, str) else f"{what} {item}"
+
+
 def not_mentioned(what: str) -> KafkaError:
     """Create the exception for something that a response should mention and does not."""
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker's answer does not mention it")
 
 
-def results_of(found: Mapping[K, V | KafkaError], failed: Callable[[K, KafkaError], V]) -> list[V]:
-    """The results of a call about several items; `failed` makes that of an item whose request failed."""
-    return [failed(item, one) if isinstance(one, KafkaError) else one for item, one in found.items()]
+def results_of(
+    found: Mapping[K, V | KafkaError], failed: Callable[[K, KafkaError], V], raise_errors: bool
+) -> dict[K, V]:
+    """The results of a call about several items, as :func:`checked`; `failed` makes that of an item with an error."""
+    return checked(
+        {item: failed(item, one) if isinstance(one, KafkaError) else one for item, one in found.items()}, raise_errors
+    )
 
 
 def checked(results: C, raise_errors: bool) -> C:

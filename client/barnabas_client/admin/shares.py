@@ -1,31 +1,23 @@
-"""Share groups (KIP-932) in the admin client: requests and responses. Pure."""
+"""Share groups (KIP-932) in the admin client: parts of requests and responses. Pure."""
 
 from collections.abc import Iterable, Mapping
 
-from barnabas_client.admin.refusals import refusal, refused
-from barnabas_client.admin.types import (
-    PartitionResult,
-    ShareGroupOffset,
-    TopicResult,
-)
+from barnabas_client.admin.refusals import failure, label, not_mentioned
+from barnabas_client.admin.types import ShareGroupOffset, TopicResult
 from barnabas_client.structs import TopicPartition, by_topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-    AlterShareGroupOffsetsResponse,
 )
-from barnabas_protocol.messages.delete_share_group_offsets import (
-    DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
-    DeleteShareGroupOffsetsResponse,
-)
+from barnabas_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
 from barnabas_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponsePartition,
 )
 
 
@@ -44,23 +36,28 @@ def describe_offsets_request(
 
 
 def described_offsets(
-    response: DescribeShareGroupOffsetsResponse, what: str
-) -> dict[str, dict[TopicPartition, ShareGroupOffset] | KafkaError]:
-    """Read the response of DescribeShareGroupOffsets, by group."""
-    return {
-        one.group_id: refused(one.error_code, what, one.error_message)
-        or {
-            TopicPartition(topic.topic_name, row.partition_index): ShareGroupOffset(
-                row.start_offset if row.error_code == ErrorCode.NONE and row.start_offset >= 0 else None,
-                row.lag if row.error_code == ErrorCode.NONE and row.lag >= 0 else None,
-                row.leader_epoch,
-                refused(row.error_code, f"{what} for {topic.topic_name}-{row.partition_index}", row.error_message),
-            )
-            for topic in one.topics
-            for row in topic.partitions
-        }
-        for one in response.groups
-    }
+    response: DescribeShareGroupOffsetsResponse, group_id: str, what: str
+) -> dict[TopicPartition, ShareGroupOffset] | KafkaError:
+    """Read the response of DescribeShareGroupOffsets about a group, by partition ascending."""
+    what = f"{what} {group_id!r}"
+
+    def offset(tp: TopicPartition, row: DescribeShareGroupOffsetsResponsePartition) -> ShareGroupOffset:
+        return ShareGroupOffset(
+            row.start_offset if row.error_code == ErrorCode.NONE and row.start_offset >= 0 else None,
+            row.lag if row.error_code == ErrorCode.NONE and row.lag >= 0 else None,
+            row.leader_epoch,
+            failure(row, f"{what} for {tp}"),
+        )
+
+    for one in response.groups:
+        if one.group_id == group_id:
+            found = {
+                TopicPartition(topic.topic_name, row.partition_index): row
+                for topic in one.topics
+                for row in topic.partitions
+            }
+            return failure(one, what) or {tp: offset(tp, found[tp]) for tp in sorted(found)}
+    return not_mentioned(what)
 
 
 def alter_offsets_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> AlterShareGroupOffsetsRequest:
@@ -82,37 +79,12 @@ def alter_offsets_request(group_id: str, offsets: Mapping[TopicPartition, int]) 
     )
 
 
-def altered_offsets(
-    response: AlterShareGroupOffsetsResponse, what: str
-) -> dict[TopicPartition, PartitionResult] | KafkaError:
-    """Read the response of AlterShareGroupOffsets."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, what, response.error_message)
-    return {
-        TopicPartition(topic.topic_name, row.partition_index): PartitionResult(
-            refused(row.error_code, f"{what} for {topic.topic_name}-{row.partition_index}", row.error_message)
-        )
-        for topic in response.responses
-        for row in topic.partitions
-    }
-
-
-def delete_offsets_request(group_id: str, topics: Iterable[str]) -> DeleteShareGroupOffsetsRequest:
-    """Create the request of DeleteShareGroupOffsets."""
-    return DeleteShareGroupOffsetsRequest(
-        group_id=group_id, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
-    )
-
-
-def deleted_offsets(response: DeleteShareGroupOffsetsResponse, what: str) -> dict[str, TopicResult] | KafkaError:
-    """Read the response of DeleteShareGroupOffsets, by topic."""
-    if response.error_code != ErrorCode.NONE:
-        return refusal(response.error_code, what, response.error_message)
-    return {
-        one.topic_name: TopicResult(
-            one.topic_name,
-            refused(one.error_code, f"{what} for topic {one.topic_name!r}", one.error_message),
-            one.topic_id,
-        )
-        for one in response.responses
-    }
+def deleted_offsets(response: DeleteShareGroupOffsetsResponse, names: Iterable[str], what: str) -> list[TopicResult]:
+    """Read the response of DeleteShareGroupOffsets about topics of these names."""
+    found = {one.topic_name: one for one in response.responses}
+    return [
+        TopicResult(name, failure(found[name], label(what, name)), found[name].topic_id)
+        if name in found
+        else TopicResult(name, not_mentioned(label(what, name)))
+        for name in names
+    ]

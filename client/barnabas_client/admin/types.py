@@ -295,6 +295,9 @@ class PartitionResult:
     error: KafkaError | None = None
 
 
+PartitionResults = dict[TopicPartition, PartitionResult]
+
+
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
     """The result of deleting records of a partition.
@@ -529,6 +532,9 @@ class GroupOffset:
     metadata: str = ""
     leader_epoch: int = -1
     error: KafkaError | None = None
+
+
+Offsets = dict[TopicPartition, GroupOffset]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,18 @@ A broker never gets a password: this client derives the salted password, of whic
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_client.admin.refusals import refusal, refused
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_client.admin.refusals import failure
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from barnabas_protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    UserName,
-)
+from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
 from barnabas_protocol.scram import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMechanism
 
 _SALT_BYTES: Final = 24
@@ -109,19 +104,8 @@ class UserResult:
     error: KafkaError | None = None
 
 
-def describe_users_request(users: Iterable[str] | None) -> DescribeUserScramCredentialsRequest:
-    """The request for the credentials of users; of all of them if None."""
-    return DescribeUserScramCredentialsRequest(users=None if users is None else [UserName(name=one) for one in users])
-
-
 def described_users(response: DescribeUserScramCredentialsResponse) -> list[UserScramCredentials]:
-    """The credentials of each user, by name.
-
-    Raises:
-        KafkaError: the broker refuses all of it.
-    """
-    if response.error_code != ErrorCode.NONE:
-        raise refusal(response.error_code, "describe users", response.error_message)
+    """The credentials of each user, by name."""
     found = [
         UserScramCredentials(
             one.user,
@@ -130,7 +114,7 @@ def described_users(response: DescribeUserScramCredentialsResponse) -> list[User
                 for info in one.credential_infos
                 if info.mechanism in _KNOWN
             },
-            refused(one.error_code, f"describe user {one.user!r}", one.error_message),
+            failure(one, f"describe user {one.user!r}"),
         )
         for one in response.results
     ]
@@ -138,19 +122,13 @@ def described_users(response: DescribeUserScramCredentialsResponse) -> list[User
 
 
 def alter_users_request(
-    deletions: Sequence[UserScramCredentialDeletion], upsertions: Sequence[UserScramCredentialUpsertion]
+    alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
 ) -> AlterUserScramCredentialsRequest:
     """The request that changes users; deriving the keys takes some milliseconds for each."""
-    return AlterUserScramCredentialsRequest(
-        deletions=[ScramCredentialDeletion(name=one.user, mechanism=one.mechanism) for one in deletions],
-        upsertions=[one.derived() for one in upsertions],
-    )
-
-
-def altered_users(response: AlterUserScramCredentialsResponse) -> list[UserResult]:
-    """The result for each user, by name."""
-    results = [
-        UserResult(one.user, refused(one.error_code, f"change user {one.user!r}", one.error_message))
-        for one in response.results
-    ]
-    return sorted(results, key=lambda one: one.user)
+    deletions, upsertions = [], []
+    for one in alterations:
+        if isinstance(one, UserScramCredentialDeletion):
+            deletions.append(ScramCredentialDeletion(name=one.user, mechanism=one.mechanism))
+        else:
+            upsertions.append(one.derived())
+    return AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.messages import PartitionResults
-from barnabas_client.admin.types import GroupDescription, OffsetSpec
+from barnabas_client.admin.types import GroupDescription, OffsetSpec, PartitionResults
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_topic_specs, checked

@@ -4,8 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.messages import PartitionResults
-from barnabas_client.admin.types import GroupDescription
+from barnabas_client.admin.types import GroupDescription, PartitionResults
 from barnabas_client.cli import clients, share_view
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
