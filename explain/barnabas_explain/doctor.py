@@ -1291,10 +1291,11 @@ def _of_late_members(present: Present, events: Sequence[GroupEvent], since_ms: i
     """Members that rejoin late, so that their group waits."""
     diagnoses = []
     for late in late_members(event for event in events if event.time >= since_ms):
-        if len(late.waits) >= _MANY_WAITS or max(late.waits) >= _LONG_WAIT_MS:
-            since = "" if len(late.waits) == 1 else f" since {words.clock(late.since)}"
+        waits = late.all_waits
+        if len(waits) >= _MANY_WAITS or max(waits) >= _LONG_WAIT_MS:
+            since = "" if len(waits) == 1 else f" since {words.clock(late.since)}"
             text = f"{late.text}{since}."
-            remedy = DOES_NOT_POLL if late.is_removed else OTHERS_WAIT
+            remedy = DOES_NOT_POLL if late.hangs else OTHERS_WAIT
             diagnoses.append(Diagnosis(present.group, LATE_MEMBER, SICK, text, CERTAIN, (), remedy, late.until))
     return diagnoses
 

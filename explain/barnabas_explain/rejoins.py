@@ -30,28 +30,42 @@ class Late(NamedTuple):
 
     Attributes:
         member: the member.
-        waits: for how long each time, in ms.
-        since: when that was first, in ms since 1970.
-        until: when it was last.
-        is_removed: it did not rejoin, the last time, and was removed or left.
+        waits: for how long each time after which it rejoined, in ms.
+        since: when the first wait began, in ms since 1970.
+        until: when the last one was over.
+        gone: for how long each time at whose end it was removed or left, in ms.
     """
 
     member: Member
     waits: tuple[float, ...]
     since: int
     until: int
-    is_removed: bool = False
+    gone: tuple[float, ...] = ()
+
+    @property
+    def all_waits(self) -> tuple[float, ...]:
+        """For how long each time, in ms."""
+        return (*self.waits, *self.gone)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it was waited for until it was gone, and for longer than it ever took to rejoin: the work between two
+        polls does not explain that."""
+        return max(self.gone, default=0) > max(self.waits, default=0)
 
     @property
     def text(self) -> str:
         """In words, without a full stop: how often and for how long the others waited."""
-        text = f"{self.member.name} rejoined late {times(len(self.waits))}: the other members waited for"
-        if self.is_removed:
-            text = f"{self.member.name} did not rejoin until it was removed or left, though the responses to its"
-            text += " heartbeats told it to: the other members waited for"
-        if len(self.waits) == 1:
-            return f"{text} {ms(self.waits[0])}"
-        return f"{text} up to {ms(max(self.waits))}, and {ms(sum(self.waits))} in all"
+        text, often = self.member.name, times(len(self.gone))
+        if self.waits:
+            text += f" rejoined late {times(len(self.waits))}"
+        if self.gone:
+            text += f", and {often} it" if self.waits else f" {often}" if len(self.gone) > 1 else ""
+            text += " did not rejoin until it was removed or left, though the responses to its heartbeats told it to"
+        text += ": the other members waited for"
+        if len(self.all_waits) == 1:
+            return f"{text} {ms(self.all_waits[0])}"
+        return f"{text} up to {ms(max(self.all_waits))}, and {ms(sum(self.all_waits))} in all"
 
 
 def late_members(events: Iterable[GroupEvent]) -> list[Late]:
@@ -61,10 +75,10 @@ def late_members(events: Iterable[GroupEvent]) -> list[Late]:
         events: of the group, oldest first.
     """
     found: dict[str, Late] = {}
-    for member, wait, time, is_removed in _waits(events):
-        known = found.get(member.name)
-        waits, since = ((), time) if known is None else (known.waits, known.since)
-        found[member.name] = Late(member, (*waits, wait), since, time, is_removed)
+    for member, wait, time, is_gone in _waits(events):
+        known = found.get(member.name) or Late(member, (), round(time - wait), time)
+        known = known._replace(gone=(*known.gone, wait)) if is_gone else known._replace(waits=(*known.waits, wait))
+        found[member.name] = known._replace(member=member, until=time)
     return list(found.values())
 
 

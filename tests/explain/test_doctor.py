@@ -1406,7 +1406,7 @@ def rejoins(at: int, after_ms: int, client: str = "slow", **data: Any) -> list[E
         (
             [*rejoins(50_000, 12_000), *rejoins(90_000, 20_000)],
             "slow (h) rejoined late twice: the other members waited for up to 20 s, and 32 s in all"
-            f" since {clock(50_000)}",
+            f" since {clock(50_000 - 12_000)}",
         ),
         (rejoins(90_000, 61_400), "slow (h) rejoined late once: the other members waited for 61.4 s"),
         (rejoins(90_000, 12_000), None),
@@ -1424,6 +1424,43 @@ def test_a_member_for_which_its_group_waits(records: list[EventRecord], says: st
     for each in found:
         assert (each.as_data()["severity"], each.sure) == ("sick", "certain")
         assert "reduce the work between two polls (max.poll.records)" in str(each.remedy)
+
+
+def holds_up(at: int, waited_ms: int, client: str = "slow") -> list[EventRecord]:
+    """A rebalance that waited for a member until it left."""
+    return [
+        event(RebalanceStarted, at=at - waited_ms, reason="c3 joined", cause="member_joined"),
+        event(RejoinAwaited, at - waited_ms + 10_000, 2, client=client, **AWAITED),
+        event(MemberLeft, at, 2, client=client),
+        event(JoinPhaseOver, at=at, members=2, took_ms=waited_ms, joined_after=[], protocol="range"),
+        over(at + 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "worst", "hangs"), [(18_000, "20 s, and 50 s", False), (48_000, "48 s, and 80 s", True)]
+)
+def test_a_member_that_rejoins_late_and_is_stopped_once_before_it_does(
+    waited_ms: int, worst: str, *, hangs: bool
+) -> None:
+    records = [*rejoins(50_000, 12_000), *rejoins(90_000, 20_000), *holds_up(160_000, waited_ms)]
+    (found,) = (each for each in told(HEALTHY, *records) if each.kind == "late_member")
+    assert found.text == (
+        "slow (h) rejoined late twice, and once it did not rejoin until it was removed or left, though the responses to"
+        f" its heartbeats told it to: the other members waited for up to {worst} in all since {clock(38_000)}."
+    )
+    assert ("Look where its program stands" in str(found.remedy)) is hangs
+    assert ("max.poll.records" in str(found.remedy)) is not hangs
+
+
+def test_a_member_that_does_not_rejoin_again_and_again() -> None:
+    records = [*holds_up(90_000, 18_000), *holds_up(160_000, 48_000)]
+    (found,) = (each for each in told(HEALTHY, *records) if each.kind == "late_member")
+    assert found.text == (
+        "slow (h) twice did not rejoin until it was removed or left, though the responses to its heartbeats told it to:"
+        f" the other members waited for up to 48 s, and 66 s in all since {clock(72_000)}."
+    )
+    assert str(found.remedy).startswith("Look where its program stands")
 
 
 def quits(at: int, number: int = 1, **data: Any) -> list[EventRecord]:
