@@ -204,6 +204,7 @@ FIELDS: Final = {
     "transaction_timeout_ms": "their timeout",
     "is_kept": "whether it was the first Fetch of the partition after an assignment, and the program had the offset"
     " from elsewhere: it has not looked it up",
+    "is_member": "whether the client is a member of the present generation",
     "is_own": "whether the member has committed in them; otherwise it is inferred",
     "deliveries": "how often one of the records was delivered, at most",
     "every_ms": "the mean time between two of the `deliveries`",
@@ -537,6 +538,8 @@ class Departure(Seen):
 
     heard_ago_ms: float | None = None
     unread: tuple[Partition, ...] | None = None
+    #: The records after the committed offsets of its partitions, if it was the last member.
+    lag: int | None = None
     given: tuple[Position, ...] | None = None
 
     def has_committed_before(self, refused: "CommitsRefused") -> bool:
@@ -1638,7 +1641,20 @@ class GroupDeleted(ByClient):
         how = "expired" if self.expired else "was deleted"
         how = "was deleted or expired" if self.inferred else how
         how += f" by {self.by_client}" if self.by_client else ""
-        return Told(f"The group {how}, with {words.count(self.offsets, 'committed offset')}.")
+        text = f"The group {how}, with {words.count(self.offsets, 'committed offset')}."
+        if not self.forgets:
+            return Told(text)
+        return Told(
+            f"{text} Its next members begin at their auto.offset.reset: with earliest they read everything again, with"
+            " latest they skip what is written until then.",
+            "If that was not meant: do not delete this group. To go on where it was: set its offsets before members"
+            f" start (barnabas groups reset-offsets {quote(self.group)}).",
+        )
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a client deleted it, and with it committed offsets."""
+        return bool(self.by_client and self.offsets and not self.expired)
 
     def line(self, reason: str) -> Line:
         why = "its offsets expired" if self.expired else "a client asked for it"
@@ -2679,6 +2695,12 @@ _LASTING: Final = (
 )
 
 
+#: Characters of a transactional id in a sentence.
+_MOST_CHARACTERS: Final = 200
+#: Errors of commits for an assignment that is over.
+_OF_BEFORE: Final = ("ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH")
+
+
 @event("commits_refused")
 class CommitsRefused(MemberEvent):
     """Several commits of a client were refused one after the other."""
@@ -2686,6 +2708,9 @@ class CommitsRefused(MemberEvent):
     error: str
     commits: int
     sent: int
+    #: If they came in transactions: their id, and whether the client was a member of the group's generation.
+    transactional_id: str | None = None
+    is_member: bool | None = None
     #: The number in the newest event, if there are several.
     newest: int | None = _not_recorded()
     #: What a client that is not a member committed while the group had no members.
@@ -2699,7 +2724,13 @@ class CommitsRefused(MemberEvent):
     @property
     def is_lasting(self) -> bool:
         """Whether the same commits will be refused until something is changed; otherwise a new assignment may do."""
-        return self.error in _LASTING
+        return self.error in _LASTING or self.is_outdated
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a member commits in transactions for a generation before its own: its library knows the present one,
+        and the program passes it what it had from that library before."""
+        return self.error in _OF_BEFORE and bool(self.is_member) and self.sent < self.generation
 
     def with_later(self, later: "CommitsRefused | OffsetsAltered") -> Self:
         """This event, and a later one of the same client, as one."""
@@ -2712,8 +2743,18 @@ class CommitsRefused(MemberEvent):
 
     def sentence(self) -> Told:
         text = f"{words.count(self.commits, 'commit')} of {self.name} in a row {words.were(self.commits)} refused"
-        if self.error in ("ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"):
+        if self.error in _OF_BEFORE:
             what = "generation" if self.error == "ILLEGAL_GENERATION" else "member epoch"
+            if self.is_outdated:
+                shown = (self.transactional_id or "")[:_MOST_CHARACTERS]
+                return Told(
+                    f"{text} ({self.error}), in transactions of {shown}: the last one was for {what} {self.sent},"
+                    f" though it is a member of {what} {self.generation}: its program probably keeps what"
+                    " consumer_group_metadata() (groupMetadata()) has given it before a rebalance.",
+                    "Take it anew before each send_offsets_to_transaction() (sendOffsetsToTransaction). Until then none"
+                    " of its transactions is committed, and their records are read again. A restart helps until the"
+                    " next rebalance.",
+                )
             return Told(
                 f"{text} ({self.error}): the last one was for {what} {self.sent}, and the group had {self.generation}.",
                 "It commits for an assignment that is over, so that others read its records again: commit before"
@@ -2762,8 +2803,6 @@ class CommitsRefused(MemberEvent):
 
 #: Codecs for which clients in Python need another package.
 _PACKAGES: Final = ("snappy", "lz4", "zstd")
-#: Characters of a transactional id in a sentence.
-_MOST_CHARACTERS: Final = 200
 #: A member that fails at a record and reads it again at once does so sooner.
 WAITS_MS: Final = 5_000
 #: A limit for a response is advised with so many bytes more, and as a multiple of them.

@@ -106,6 +106,8 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.CRASH_LOOP: SICK,
     found.RESTART_LOOP: SICK,
     found.RUNS_UNCOMMITTED: ODD,
+    found.RUNS_BEHIND: SICK,
+    found.GROUP_DELETED: SICK,
     found.CONSUMER_LOOP: SICK,
     found.OVERLAPPING_RUNS: SICK,
     found.CONSUMERS_AT_ONCE: SICK,
@@ -715,7 +717,7 @@ def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms
 
 def examine_missing(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
     """Find out why clients are not in a group that does not exist; arguments as of :func:`examine`."""
-    kinds = NEVER_JOINED, *found.MAY_NOT_JOIN
+    kinds = NEVER_JOINED, found.GROUP_DELETED, *found.MAY_NOT_JOIN
     return [each for each in examine_past(group, events, now_ms, since_ms) if each.kind in kinds]
 
 
@@ -1378,6 +1380,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             newest[event.member.member_id, key] = event
     owned = {reader.member.member_id: reader.partitions for reader in present.readers}
     last_records: dict[str | None, OffsetsStuck] = {}
+    of_refused: dict[str | None, OffsetsStuck] = {}
     diagnoses = []
     for event in newest.values():
         has = owned.get(event.member.member_id, frozenset())
@@ -1425,15 +1428,24 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         if event.refused is not None:
             known = refused.get(event.member.member_id, event.refused)
             stood_ms = event.stood_ms + now_ms - event.time
+            # One cause, of whatever partitions.
+            other = of_refused.get(event.member.member_id)
+            if other is not None:
+                stuck, stood_ms = (*other.positions, *stuck), min(stood_ms, other.stood_ms)
             records = sum(present.lags[each[:2]] for each in stuck)
-            event = event.changed(refused=known, stood_ms=stood_ms, records=records)
+            event = event.changed(positions=tuple(sorted(stuck)), refused=known, stood_ms=stood_ms, records=records)
+            of_refused[event.member.member_id] = event
+            continue
         text, remedy = event.sentence()
         kind, severity, sure = _stuck(is_proven=event.is_proven)
-        if event.refused is not None:
-            kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
-        elif event.is_intruder or event.hangs:
+        if event.is_intruder or event.hangs:
             severity, sure = SICK, POSSIBLE if event.hangs and event.is_read_up else PROBABLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time, event=event))
+    for event in of_refused.values():
+        text, remedy = event.sentence()
+        diagnoses.append(
+            Diagnosis(present.group, NOT_COMMITTED, SICK, text, CERTAIN, (), remedy, event.time, event=event)
+        )
     for event in last_records.values():
         text, remedy = event.sentence()
         sure = PROBABLE if len(event.positions) > 1 else POSSIBLE

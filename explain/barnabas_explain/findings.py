@@ -28,6 +28,7 @@ from barnabas_explain.catalog import (
     NEEDS_READ,
     Departure,
     EpochBumped,
+    GroupDeleted,
     GroupEmpty,
     GroupEvent,
     InstanceInUse,
@@ -97,6 +98,8 @@ CRASH_LOOP: Final = "crash_loop"
 RESTART_LOOP: Final = "restart_loop"
 ALONE: Final = "alone"
 RUNS_UNCOMMITTED: Final = "runs_uncommitted"
+RUNS_BEHIND: Final = "runs_behind"
+GROUP_DELETED: Final = "group_deleted"
 CONSUMER_LOOP: Final = "consumer_loop"
 OVERLAPPING_RUNS: Final = "overlapping_runs"
 CONSUMERS_AT_ONCE: Final = "consumers_at_once"
@@ -119,7 +122,7 @@ REGEX_REFUSED: Final = "regex_refused"
 MAY_NOT_JOIN: Final = (SESSION_REFUSED, NO_COMMON_ASSIGNOR, REGEX_REFUSED)
 DENIED: Final = "denied"
 #: Those about programs that are alone in their group, one after the other.
-OF_RUNS: Final = (ALONE, RUNS_UNCOMMITTED, CONSUMER_LOOP)
+OF_RUNS: Final = (ALONE, RUNS_UNCOMMITTED, RUNS_BEHIND, GROUP_DELETED, CONSUMER_LOOP)
 
 #: The part of the poll interval for which a member must have been one to have exceeded it: clocks differ a little.
 _ALMOST: Final = 0.9
@@ -143,8 +146,8 @@ _SHORT_MS: Final = 300_000
 #: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
 _RUN_MS: Final = 3_600_000
 _OF_JOB: Final = (
-    "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
-    " consumer for each record or call."
+    "A scheduled job looks like that, and needs no change as long as its lag does not grow. If it should run on: look"
+    " what stops it, or what makes a consumer for each record or call."
 )
 #: A program that stops because of a rebalance does so within so many milliseconds after it, in so many of its lives.
 _JUST_AFTER_MS: Final = 250
@@ -159,6 +162,8 @@ _PROBE_MS: Final = 5_000
 #: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job at
 #: most once a minute.
 _LOOP_RUNS: Final = 10
+#: A job falls behind if so many runs, one after the other, leave more records each.
+_LOOP_RUNS_BEHIND: Final = 4
 _LOOP_PAUSE_MS: Final = 10_000
 _SCHEDULE_MS: Final = 45_000
 #: Runs of one program overlap if this part of them begin before the one before has ended, and so do at equal intervals,
@@ -217,6 +222,8 @@ _WAS: Final = {
     RESTART_LOOP: "it stops and starts again and again",
     ALONE: "it is alone in the group, and starts and stops",
     RUNS_UNCOMMITTED: "it is alone in the group, and starts and stops",
+    RUNS_BEHIND: "each of its runs leaves more records than the one before",
+    GROUP_DELETED: "its group is deleted between its runs",
     CONSUMER_LOOP: "its program probably makes a consumer again and again",
     OVERLAPPING_RUNS: "it is a run of a program whose runs overlap",
     CONSUMERS_AT_ONCE: "its program probably makes many consumers",
@@ -1280,7 +1287,13 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     sure = [run for run in runs if run.is_sure]
     if len(sure) < _LOOP_LIVES or _stands([run.end for run in runs]) or not _all_advance(sure):
         return
-    finding = _of_runs(runs)
+    last_start = runs[-1].joined.time
+    deletions = [
+        each
+        for each in events
+        if isinstance(each, GroupDeleted) and each.forgets and runs[0].ended_at <= each.time <= last_start
+    ]
+    finding = _of_runs(runs, deletions)
     ends = {id(findings.of_departures.get(id(run.end))) for run in runs}
     findings.of_joins.update((join, finding) for join, before in findings.of_joins.items() if id(before) in ends)
     findings.of_departures.update((id(run.end), finding) for run in runs)
@@ -1426,7 +1439,13 @@ def _stands(ends: Sequence[Seen]) -> set[Position]:
     return set.intersection(*waited)
 
 
-def _of_runs(runs: Sequence[Run]) -> Finding:
+def _of_runs(runs: Sequence[Run], deletions: Sequence[GroupDeleted]) -> Finding:
+    """What runs of programs that were alone in the group are.
+
+    Args:
+        runs: three or more.
+        deletions: of the group, by clients, between its runs.
+    """
     last = runs[-1].end
     span = _span(run.took_ms for run in runs)
     who = sorted(
@@ -1443,6 +1462,8 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
     if all(run.end.positions and all(each.offset < 0 for each in run.end.positions) for run in runs):
         text = f"{names_of(who)} {text}"
         return _of_runs_without_commit(last.member, text, has_records=any(_unread(run.end) for run in runs))
+    if deletions:
+        return _of_deletions(last.member, f"{names_of(who)} {text}", deletions)
     before, after = runs[0].end.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
         text += f"; from the end of the first one to that of the last one {count(after - before, 'record')}"
@@ -1456,7 +1477,40 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
             " after an error. If something else starts the program again each time: let it run for longer."
         )
         return Finding(CONSUMER_LOOP, last.member, text, remedy, PROBABLE)
+    lags = _growing(runs)
+    if lags:
+        text += f", and each of the last runs left more than the one before: {listed([f'{each:,}' for each in lags])}"
+        text += " records waited at their ends"
+        remedy = (
+            "More is written than its runs read: let each read until no record is left, start them more often or with"
+            " several members, or let one program run on. Otherwise records wait for ever longer, and are deleted at"
+            " last before they are read (retention.ms)."
+        )
+        return Finding(RUNS_BEHIND, last.member, f"{names_of(who)} {text}", remedy, PROBABLE)
     return Finding(ALONE, last.member, f"{names_of(who)} {text}", _OF_JOB, CERTAIN)
+
+
+def _of_deletions(member: Member, text: str, deletions: Sequence[GroupDeleted]) -> Finding:
+    clients = sorted({each.by_client or "" for each in deletions})
+    text += f"; {listed(clients)} deleted the group with its committed offsets {times(len(deletions))} between its"
+    text += " runs: the next one began at its auto.offset.reset each time"
+    remedy = (
+        "Take the group out of what deletes groups without members: until then runs read everything again (earliest),"
+        " or skip what was written between two runs (latest). If each run is to read everything: it need not commit."
+    )
+    return Finding(GROUP_DELETED, member, text, remedy, CERTAIN)
+
+
+def _growing(runs: Sequence[Run]) -> list[int]:
+    """The records that waited at the ends of the last runs, if each left more than the one before, and the last one
+    more than it had committed; none otherwise, or if that is not known."""
+    lags = [run.end.lag for run in runs[-_LOOP_RUNS_BEHIND:] if isinstance(run.end, Departure)]
+    before, after = (run.end.committed_sum for run in runs[-2:])
+    known = [each for each in lags if each is not None]
+    if before is None or after is None or len(known) < _LOOP_RUNS_BEHIND:
+        return []
+    grows = all(later > earlier for earlier, later in pairwise(known))
+    return known if grows and known[-1] > after - before else []
 
 
 def _is_loop(runs: Sequence[Run]) -> bool:

@@ -73,6 +73,8 @@ MEANING: Final = {
     "restart_loop": "a member leaves and joins again and again",
     "restarted": "a member was restarted several times",
     "runs_uncommitted": "runs of a program end without a commit",
+    "runs_behind": "each run of a program leaves more records than the one before",
+    "group_deleted": "a client deletes the group between the runs of a program",
     "same_instance": "two programs have the same `group.instance.id`",
     "session_refused": "the session timeout of a member is out of bounds, and it may not join",
     "share_dead_letters": "records of a share group became dead letters",

@@ -164,7 +164,9 @@ def only(events: list[EventRecord]) -> Explanation:
         (
             GroupDeleted,
             {"offsets": 1, "client_id": "admin", "host": "/10.0.0.7", "principal": "User:alice"},
-            "The group was deleted by the client admin (10.0.0.7, User:alice), with 1 committed offset.",
+            "The group was deleted by the client admin (10.0.0.7, User:alice), with 1 committed offset. Its next"
+            " members begin at their auto.offset.reset: with earliest they read everything again, with latest they skip"
+            " what is written until then.",
         ),
         (TopicDeleted, {"topic": "t", "offsets": 0}, "Topic t was deleted."),
         (

@@ -8,6 +8,7 @@ import pytest
 from barnabas_explain.catalog import (
     Departure,
     EpochBumped,
+    GroupDeleted,
     GroupEmpty,
     GroupEvent,
     InstanceInUse,
@@ -721,7 +722,12 @@ def test_a_program_that_stops_right_after_rebalances_that_others_caused(
 
 
 def runs(
-    *starts: int, took: int = 5, open_ms: int | None = 20, unread: Any = None, offset: int | None = None
+    *starts: int,
+    took: int = 5,
+    open_ms: int | None = 20,
+    unread: Any = None,
+    offset: int | None = None,
+    lags: Sequence[int | None] = (),
 ) -> list[EventRecord]:
     """A program that starts so many seconds after zero, is alone in its group, leaves, and closes its connection."""
     records = []
@@ -731,6 +737,7 @@ def runs(
         head = {"version": 1, "group": "g", "generation": 2 * number}
         where = {"positions": [["t", 0, 10 * number if offset is None else offset]], "committed_sum": 10 * number}
         seen = {**OPEN, "joined_ago_ms": took * 1_000, **where, "unread": unread}
+        seen["lag"] = lags[number - 1] if lags else None
         records += [
             event(MemberJoined, start * 1_000, number),
             {**head, "time": start * 1_000, "type": RebalanceStarted.type, "cause": MemberJoined.type, "by": by},
@@ -744,6 +751,37 @@ def runs(
     return records
 
 
+@pytest.mark.parametrize(
+    ("lags", "grows"),
+    [
+        ([0, 0, 19, 38, 57, 76], True),
+        ([0, 0, 19, 38, 37, 76], False),
+        ([1, 2, 3, 4, 5, 6], False),
+        ([0, 0, 19, None, 57, 76], False),
+    ],
+)
+def test_runs_that_leave_more_records_each_time_fall_behind(lags: list[int | None], grows: bool) -> None:
+    told = explain(read(runs(*range(100, 700, 100), lags=lags)))[-1]
+    assert ("each of the last runs left more than the one before" in told.text) is grows
+    assert (told.remedy or "").startswith("More is written than its runs read") is grows
+    if grows:
+        assert told.text.endswith("19, 38, 57 and 76 records waited at their ends.")
+
+
+@pytest.mark.parametrize("by", [{"client_id": "janitor", "host": "/h"}, {"expired": True}])
+def test_a_group_that_is_deleted_between_the_runs_of_a_program(by: dict[str, Any]) -> None:
+    records = []
+    for each in runs(*range(100, 700, 100)):
+        records.append(each)
+        if each["type"] == "member_disconnected":
+            head = {"version": 1, "group": "g", "generation": 2, "time": each["time"] + 1_000}
+            records.append({**head, "type": GroupDeleted.type, "offsets": 3, **by})
+    told = next(each for each in explain(read(records)) if each.text.startswith("Runs"))
+    deleted = "; the client janitor (h) deleted the group with its committed offsets 5 times between its runs: the next"
+    assert (deleted in told.text) is ("client_id" in by)
+    assert ("records were committed" in told.text) is not ("client_id" in by)
+
+
 def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
     first, told = explain(read(runs(*range(100, 700, 60))))
     assert first.text == "Generation 2: c (h) joined."
@@ -752,7 +790,7 @@ def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
         " the empty group and left it; from the end of the first one to that of the last one"
         " 90 records were committed."
     )
-    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
+    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change as long as")
 
 
 def rounds(*starts: int, pods: int = 2, apart_ms: int = 300) -> list[EventRecord]:
@@ -783,7 +821,7 @@ def test_a_job_of_several_members_is_told_as_its_runs(pods: int, every: int) -> 
     (runs_of_job,) = [each for each in told if each.text.startswith("Runs: ")]
     assert "c (h) was alone in the group with several members, and started and stopped: 4 runs" in runs_of_job.text
     assert f", the last one of {pods} members, which joined the empty group and left it" in runs_of_job.text
-    assert (runs_of_job.remedy or "").startswith("A scheduled job looks like that, and needs no change. If it should")
+    assert (runs_of_job.remedy or "").startswith("A scheduled job looks like that, and needs no change as long as")
     assert not any("restarted" in each.text or each.kind == "storm" for each in told)
 
 
@@ -833,7 +871,7 @@ def test_runs_that_follow_each_other_at_once_are_no_schedule() -> None:
 )
 def test_runs_that_something_may_have_started_by_the_clock_are_those_of_a_job(records: list[EventRecord]) -> None:
     *_, told = explain(read(records))
-    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
+    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change as long as")
 
 
 def test_a_program_that_is_alone_and_starts_again_is_not_restarted() -> None:
@@ -1415,7 +1453,7 @@ def test_a_scheduled_job_with_a_static_member_is_told_as_its_runs(session: int) 
         " their ends, and closed their connections (static members do not leave); from the end of the first one to"
         " that of the last one "
     )
-    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
+    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change as long as")
 
 
 @pytest.mark.parametrize("session", [45, 300])

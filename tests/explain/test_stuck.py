@@ -566,6 +566,38 @@ def test_commits_that_are_refused_in_a_row_are_a_finding_at_once() -> None:
     assert told(STILL, *passes) == [], "it rejoins"
 
 
+OUTDATED: dict[str, Any] = {"error": "ILLEGAL_GENERATION", "sent": 1, "transactional_id": "x", "is_member": True}
+
+
+def test_a_member_that_commits_in_transactions_for_the_generation_before_is_a_finding_at_once() -> None:
+    refused = event(CommitsRefused, 198_000, client="c1", commits=3, **{"generation": 3, **OUTDATED})
+    (found,) = told(STILL, refused)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("not_committed", "sick", "certain")
+    assert found.text == (
+        "3 commits of c1 (h) in a row were refused (ILLEGAL_GENERATION), in transactions of x: the last one was for"
+        " generation 1, though it is a member of generation 3: its program probably keeps what"
+        " consumer_group_metadata() (groupMetadata()) has given it before a rebalance."
+    )
+    assert (found.remedy or "").startswith("Take it anew before each send_offsets_to_transaction()")
+
+
+@pytest.mark.parametrize("data", [{"is_member": False}, {"transactional_id": None, "is_member": None}, {"sent": 3}])
+def test_commits_of_other_clients_for_an_assignment_that_is_over_pass(data: dict[str, Any]) -> None:
+    refused = event(CommitsRefused, 198_000, client="c1", commits=3, **{"generation": 3, **OUTDATED, **data})
+    assert told(STILL, refused) == []
+    (said,) = explain(read([refused]))
+    assert "an assignment that is over" in str(said.remedy)
+
+
+def test_offsets_that_stand_still_because_commits_are_refused_are_one_finding_of_a_member() -> None:
+    refused = event(CommitsRefused, 198_000, client="c1", commits=30, **TOO_LARGE)
+    both = present(reader(1, partitions=(0, 1)), lags={("t", 0): 15, ("t", 1): 4}, committed={("t", 0): 5, ("t", 1): 7})
+    stuck_too = {**stuck(199_000, fetches="beyond", ahead=4, records=4), "positions": [["t", 1, 7]]}
+    (found,) = told(both, refused, stuck(fetches="beyond", ahead=15), stuck_too)
+    assert "committed offsets of t-0 to t-1 have not moved" in found.text
+    assert "19 records wait there: 30 commits of c1 (h)" in found.text
+
+
 def test_refused_commits_have_figures_of_now_and_one_remedy() -> None:
     known = stuck(100_000, fetches="beyond", ahead=15, records=9)
     first = event(CommitsRefused, 60_000, client="c1", commits=30, **TOO_LARGE)

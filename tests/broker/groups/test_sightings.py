@@ -383,6 +383,18 @@ async def test_commits_that_are_refused_one_after_the_other_are_an_event() -> No
     assert [event.commits for event in service.events_of(CommitsRefused)] == [3, 30]
 
 
+async def test_commits_in_transactions_that_are_refused_say_whether_the_client_is_a_member() -> None:
+    one = await program()
+    service = one.service
+    for _ in range(3):
+        await service.committed_in_transaction(1, member_id=one.member_id, generation=0, caller=one.caller)
+    one.leave()
+    for _ in range(3):
+        await service.committed_in_transaction(1, member_id=one.member_id, generation=0, caller=one.caller)
+    found = [(event.error, event.transactional_id, event.is_member) for event in service.events_of(CommitsRefused)]
+    assert found == [("ILLEGAL_GENERATION", "x", True), ("UNKNOWN_MEMBER_ID", "x", False)]
+
+
 async def test_commits_of_a_member_that_go_back_are_an_event_once_in_10_s() -> None:
     one = await program()
     service = one.service

@@ -17,6 +17,7 @@ from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.runtime import Hosted, HostedId, HostedPartition, Runtime
 from barnabas_broker.coordinators.writer import Waiter, make_batch
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
+from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized, in_parts
@@ -215,7 +216,8 @@ class HostedGroup(HostedId[GroupPartition]):
             event = event.changed(**self._new_codec_of(positions, logs))
         if self.group.members or not isinstance(event, Departure):
             return event
-        return event.changed(unread=tuple(self._unread(positions, logs)) or None)
+        lag = self._lag(positions, logs) if len(positions) < _MOST_POSITIONS else None
+        return event.changed(unread=tuple(self._unread(positions, logs)) or None, lag=lag)
 
     def _new_codec_of(self, positions: Iterable[Position], logs: ReadLogs) -> dict[str, Any]:
         """:meth:`new_codec` of the first partitions with records."""
@@ -226,6 +228,18 @@ class HostedGroup(HostedId[GroupPartition]):
                 if found.get("codecs_before"):
                     return found
         return {}
+
+    @staticmethod
+    def _lag(positions: Iterable[Position], logs: ReadLogs) -> int | None:
+        """The records after committed offsets; None if there are none, or if the end of a log is not known."""
+        lag = None
+        for topic, number, offset in positions:
+            readable = logs.readable(topic, number)
+            if readable is None:
+                return None
+            if offset >= 0:
+                lag = (lag or 0) + max(readable[1] - max(offset, readable[0]), 0)
+        return lag
 
     @staticmethod
     def _unread(positions: Iterable[Position], logs: ReadLogs) -> Iterator[Partition]:
@@ -258,6 +272,13 @@ class HostedGroup(HostedId[GroupPartition]):
             if committed is None or (later is not None and later <= at):
                 return {}
         return {"codec": codec, "codecs_before": before or None, "codec_at": (Position(*place, at),)}
+
+    def has_member(self, member_id: str) -> bool:
+        """Whether a client is a member of the present generation."""
+        group = self.group
+        if isinstance(group, ClassicGroup):
+            return group.state is ClassicGroupState.STABLE and member_id in group.members.by_id
+        return member_id in group.members
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member subscribes to a topic, as far as that is known."""

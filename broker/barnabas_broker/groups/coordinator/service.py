@@ -448,12 +448,15 @@ class GroupCoordinator:
             commits = None if caller.connection is None else caller.connection.commit_refused(request.group_id, code)
             if commits is not None:
                 member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
+                transaction = request.transactional_id if isinstance(request, TxnOffsetCommitRequest) else None
                 event = CommitsRefused(
                     generation=hosted.group.generation,
                     member=member,
                     error=code.name,
                     commits=commits,
                     sent=request.generation_id_or_member_epoch,
+                    transactional_id=transaction,
+                    is_member=None if transaction is None else hosted.has_member(request.member_id),
                 )
                 self._hosted_groups.publish(request.group_id, event)
 
