@@ -392,6 +392,13 @@ def test_what_was_compacted_is_a_gap(guarded: ApacheKafka, fresh: str) -> None:
 def test_without_permission_the_group_is_polled(guarded: ApacheKafka, fresh: str, allowed: list[str]) -> None:
     """READ on __consumer_offsets is refused"""
     create(guarded, fresh, 2)
+
+    async def use_groups() -> None:
+        """Have __consumer_offsets created."""
+        async with Admin(bootstrap_servers=guarded.bootstrap_servers) as admin:
+            await admin.alter_consumer_group_offsets(f"{fresh}-other", {TopicPartition(fresh, 0): 1})
+
+    asyncio.run(use_groups())
     story = Story(guarded, fresh, "classic")
     acls = ["--bootstrap-server", guarded.bootstrap_servers, "--topic", "__consumer_offsets", "--force"]
     rules = [["--allow-principal", "User:somebody", "--operation", "Read"]]

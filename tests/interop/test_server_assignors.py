@@ -118,7 +118,7 @@ def matches(regex: str, names: Sequence[str] = NAMES) -> dict[str, Any]:
     try:
         compiled = Regex(regex)
     except InvalidRegexError as error:
-        return {"matches": None, "error": str(error)}
+        return {"matches": None, "error": f"SubscribedTopicRegex {error}"}
     return {"matches": [name for name in names if compiled.matches(name)]}
 
 

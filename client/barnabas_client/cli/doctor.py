@@ -26,6 +26,7 @@ from barnabas_client.history.present import (
     waited,
     without_members,
 )
+from barnabas_explain.catalog import GroupDeleted
 from barnabas_explain.doctor import (
     OF_EVENTS,
     OF_NOW,
@@ -43,7 +44,7 @@ from barnabas_explain.doctor import (
     worst_first,
 )
 from barnabas_explain.group_ids import OF_IDS, Sign, Spelling, meant, sign, together, with_together
-from barnabas_explain.words import capital, ms
+from barnabas_explain.words import capital, moment, ms
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.suggestions import did_you_mean
@@ -129,12 +130,13 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         for group in described:
             try:
                 if group.error is not None:
-                    found = await _without_group(admin, group, arguments, now, since)
+                    found, deleted = await _without_group(admin, group, arguments, now, since)
                     if given:
                         await note_meant(admin, group.group_id, output)
                     if not found:
                         output.note(
-                            f"If consumers of {group.group_id} run: perhaps they do not reach the address that the"
+                            deleted
+                            or f"If consumers of {group.group_id} run: perhaps they do not reach the address that the"
                             " broker tells them (advertised.listeners of the listener that they use), or no topic"
                             " matches their subscription."
                         )
@@ -249,12 +251,18 @@ async def note_meant(admin: Admin, group: str, output: Output) -> None:
 
 async def _without_group(
     admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
-) -> list[Diagnosis]:
-    """Examine a group that does not exist by its events."""
+) -> tuple[list[Diagnosis], str | None]:
+    """Examine a group that does not exist by its events.
+
+    Returns:
+        What is wrong with it; and when it was deleted last, if nothing has happened after that.
+    """
     if group.error is None or group.error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-        return []
+        return [], None
     past = await events(admin, group.group_id, clients.connect(arguments), since)
-    return examine_missing(group.group_id, past, now, since)
+    last = past[-1] if past else None
+    deleted = f"{moment(last.time)}: {last.sentence().text}" if isinstance(last, GroupDeleted) else None
+    return examine_missing(group.group_id, past, now, since), deleted
 
 
 def _arguments(parser: ArgumentParser) -> None:
