@@ -1440,7 +1440,7 @@ def _stands(ends: Sequence[Seen]) -> set[Position]:
 
 
 def _of_runs(runs: Sequence[Run], deletions: Sequence[GroupDeleted]) -> Finding:
-    """What runs of programs that were alone in the group are.
+    """The finding about runs of programs that were alone in the group.
 
     Args:
         runs: three or more.
