@@ -24,8 +24,9 @@ async def main(bootstrap_servers: str, topic: str, group: str, partitions: list[
                 consumer.seek(partition, committed)
         ends = await consumer.end_offsets(chosen)
         while [one for one in chosen if await consumer.position(one) < ends[one]]:
-            for record in await consumer.poll(timeout_ms=100):
-                print(f"{record.topic}-{record.partition} offset {record.offset}: {record.value!r}", flush=True)
+            for partition, records in (await consumer.getmany(timeout_ms=100)).items():
+                for record in records:
+                    print(f"{partition} offset {record.offset}: {record.value!r}", flush=True)
         await consumer.commit()
     print("read up to", ", ".join(f"{one}: {ends[one]}" for one in chosen))
 

@@ -35,17 +35,16 @@ async def main(
         enable_auto_commit=False,
     )
     async with consumer:
-        while count is None or seen < count:
-            room = batch - len(buffer)
-            left = room if count is None else min(room, count - seen)
-            records = await consumer.poll(timeout_ms=100, max_records=left)
-            buffer += records
-            seen += len(records)
+        async for record in consumer:
+            buffer.append(record)
+            seen += 1
             if len(buffer) == batch:
                 insert(store, buffer)
-                await consumer.commit()  # all polled records are inserted
+                await consumer.commit()  # all records so far are inserted
                 print(f"{len(buffer)} records are inserted and committed", flush=True)
                 buffer.clear()
+            if seen == count:
+                break
     store.close()
 
 

@@ -73,21 +73,19 @@ class StoreListener(ConsumerRebalanceListener):
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, store: str) -> None:
     """Print `count` records."""
     offsets = OffsetStore(store)
-    seen = unsaved = 0
+    seen = 0
     consumer = Consumer(bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False)
     listener = StoreListener(consumer, offsets)
     consumer.subscribe([topic], listener=listener)
     async with consumer:
-        while count is None or seen < count:
-            left = None if count is None else count - seen
-            for record in await consumer.poll(timeout_ms=100, max_records=left):
-                print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
-                listener.consumed[record.topic_partition] = record.offset + 1
-                seen += 1
-                unsaved += 1
-            if unsaved >= SAVE_INTERVAL:
+        async for record in consumer:
+            print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
+            listener.consumed[record.topic_partition] = record.offset + 1
+            seen += 1
+            if seen % SAVE_INTERVAL == 0:
                 listener.save()
-                unsaved = 0
+            if seen == count:
+                break
     offsets.close()
 
 

@@ -47,9 +47,10 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
     async with consumer:
         while count is None or seen < count:
             left = None if count is None else count - seen
-            for record in await consumer.poll(timeout_ms=100, max_records=left):
-                seen += 1
-                print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
+            for partition, records in (await consumer.getmany(timeout_ms=100, max_records=left)).items():
+                for record in records:
+                    print(f"{partition} offset {record.offset}: {record.value!r}", flush=True)
+                seen += len(records)
             await consumer.commit()
 
 

@@ -58,9 +58,9 @@ def test_the_list_is_complete() -> None:
     assert {name for name, _ in listed} == there
 
 
-def test_poll_records(example: Run, fill: Fill, broker: Broker, group: str) -> None:
+def test_print_records(example: Run, fill: Fill, broker: Broker, group: str) -> None:
     topic = fill(each=10)
-    out = example("poll_records", "--topic", topic, "--group", group, "--count", 20)
+    out = example("print_records", "--topic", topic, "--group", group, "--count", 20)
     lines = re.findall(r"^Received message: \(b'key', b'(\d)'\) at offset (\d)$", out, re.MULTILINE)
     assert sorted(lines) == sorted([(str(n), str(n)) for n in range(10)] * 2)
     assert committed(broker, group, topic) == {0: 10, 1: 10}
@@ -69,7 +69,7 @@ def test_poll_records(example: Run, fill: Fill, broker: Broker, group: str) -> N
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("poll_records", r"at offset \d+$"),
+        ("print_records", r"at offset \d+$"),
         slow(("rewind_group", r"offset \d+: b'")),
         slow(("offset_store_group", r"offset \d+: b'")),
         slow(("rewind_on_failure", r"^3 records are processed$")),
@@ -88,7 +88,7 @@ def test_no_more_records_are_taken_than_asked_for(
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("poll_records", ()),
+        ("print_records", ()),
         slow(("auto_commit", ())),
         slow(("commit_batches", ("--database", "d", "--batch", 10))),
         slow(("offset_store_group", ("--store", "s"))),
