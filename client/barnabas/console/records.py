@@ -4,7 +4,7 @@ import asyncio
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from barnabas_broker.http.json_rows import CHUNK, MOST_BYTES, MOST_PARTITIONS, Row, by_time, rows_of
 from barnabas_client.admin.admin import Admin
@@ -13,15 +13,12 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.config import ClientConfig, parse_servers
 from barnabas_client.errors import error_for
 from barnabas_client.network.connections import Purpose
-from barnabas_client.network.metadata import TopicInfo
+from barnabas_client.network.metadata import NO_ID, TopicInfo
 from barnabas_client.network.network import Network
+from barnabas_client.network.versions import TOPICS_BY_NAME
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-
-#: The newest version of Fetch that names topics.
-_NAMES: Final = 12
-_NO_ID: Final = bytes(16)
 
 
 class RecordReader:
@@ -156,7 +153,7 @@ class RecordReader:
                 )
             ],
         )
-        at_most = _NAMES if topic.id == _NO_ID else None
+        at_most = TOPICS_BY_NAME if topic.id == NO_ID else None
         response = await self._network.ask(leader, request, FetchResponse, purpose=Purpose.FETCH, at_most=at_most)
         what = f"fetch {tp.topic}-{tp.partition}"
         if response.error_code != ErrorCode.NONE:

@@ -35,6 +35,7 @@ from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
+from barnabas_client.network.versions import TOPICS_BY_NAME
 from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import AnyRecord, TopicPartition
 from barnabas_client.tasks import BackgroundTasks
@@ -48,8 +49,6 @@ _log: Final = logger("barnabas_client.consumer")
 SHORT_WAIT_MS: Final = 25
 #: Compressed bytes that are decoded to Arrow together.
 _TABLE_BYTES: Final = 1024 * 1024
-#: The newest Fetch version with topic names instead of topic ids.
-NAMES: Final = 12
 
 #: The leader has moved, or brokers do not agree yet which one it is.
 _MOVED: Final = frozenset(
@@ -473,7 +472,7 @@ class Fetcher:
             name = state.tp.topic
             if name not in topics:
                 topic_id = cluster.topic_id(name)
-                at_most = NAMES if topic_id == NO_ID else at_most
+                at_most = TOPICS_BY_NAME if topic_id == NO_ID else at_most
                 topics[name] = FetchTopic(topic=name, topic_id=topic_id, partitions=[])
             info = cluster.partition(state.tp)
             topics[name].partitions.append(

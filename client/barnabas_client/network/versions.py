@@ -53,6 +53,8 @@ OLDEST: Final = {
 _CLIENT_METRICS: Final = 16
 #: The newest version of OffsetCommit and OffsetFetch with topic names instead of topic ids.
 OFFSETS_BY_NAME: Final = 9
+#: The newest version of Fetch and of Produce with topic names instead of topic ids (KIP-516).
+TOPICS_BY_NAME: Final = 12
 
 
 class ApiRange(NamedTuple):

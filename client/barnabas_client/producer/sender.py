@@ -19,6 +19,7 @@ from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
+from barnabas_client.network.versions import TOPICS_BY_NAME
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
 from barnabas_client.producer.measure import OVERHEAD
 from barnabas_client.producer.metrics import ProducerMeters
@@ -39,8 +40,6 @@ from barnabas_protocol.wire import Buffer
 
 _log: Final = logger("barnabas_client.producer.sender")
 
-#: The newest version of Produce that has topic names instead of topic ids.
-_NEWEST_WITH_NAMES: Final = 12
 
 #: The broker has no state of this producer id; the producer needs a new one (KIP-360).
 _UNKNOWN_PRODUCER: Final = frozenset(
@@ -191,10 +190,10 @@ class Sender:
         request = ProduceRequest(
             acks=acks, timeout_ms=self._network.config.request_timeout_ms, topic_data=list(topics.values())
         )
-        at_most = _NEWEST_WITH_NAMES
+        at_most = TOPICS_BY_NAME
         if self._transactions is not None:
             request.transactional_id = self._transactions.transactional_id
-            at_most = _NEWEST_WITH_NAMES if self._transactions.implicit else _NEWEST_CLASSIC
+            at_most = TOPICS_BY_NAME if self._transactions.implicit else _NEWEST_CLASSIC
         try:
             if acks == 0:
                 connection.send_only(request, at_most=at_most)
