@@ -4,11 +4,9 @@ Spark reads and sorts. The driver receives the rows one partition of the sorted 
 one idempotent producer: records with the same key keep their order, and one clock determines the speed.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
@@ -29,7 +27,7 @@ from barnabas_pipeline.brokers.remote import Remote
 from barnabas_pipeline.errors import LakeError
 from barnabas_pipeline.lake.table import Table
 
-#: Rows that are fetched from Spark, and sent, before the producer waits for acknowledgements.
+#: Rows that are sent before the producer waits for acknowledgements.
 _CHUNK: Final = 1_000
 _TIME: Final = "_barnabas_time"
 
@@ -188,40 +186,31 @@ def send(remote: Remote, job: ReplayJob, ordered: DataFrame, shown: Callable[[in
     Raises:
         KafkaError: the broker refused a record.
     """
-    pace = Pace(job.rate, job.speed)
+    pace, producer = Pace(job.rate, job.speed), remote.producer()
+    due: list[Any] = []
+    acknowledged = 0
 
-    async def work() -> int:
-        producer = await remote.producer()
-        iterator: Iterator[Any] = await asyncio.to_thread(ordered.toLocalIterator, prefetchPartitions=True)
-        began, sent, acknowledged = time.monotonic(), 0, 0
-        waiting: list[Any] = []
-        while chunk := await asyncio.to_thread(lambda: list(islice(iterator, _CHUNK))):
-            for key, value, headers, time_ms in chunk:
-                ahead = began + pace.due(sent, time_ms) - time.monotonic()
-                if ahead > 0.002:
-                    acknowledged += await _acknowledged(waiting)
-                    shown(acknowledged)
-                    await asyncio.sleep(began + pace.due(sent, time_ms) - time.monotonic())
-                waiting.append(
-                    await producer.send(
-                        job.topic,
-                        None if value is None else bytes(value),
-                        key=None if key is None else bytes(key),
-                        timestamp_ms=time_ms if job.keep_timestamps else None,
-                        headers=[(one[0], None if one[1] is None else bytes(one[1])) for one in headers or ()],
-                    )
-                )
-                sent += 1
-            acknowledged += await _acknowledged(waiting)
-            shown(acknowledged)
-        return acknowledged
+    def flush() -> None:
+        nonlocal acknowledged
+        if due:
+            keys, values, headers, times = zip(*due, strict=True)
+            receipts = producer.send_many(job.topic, values, keys, headers, times if job.keep_timestamps else None)
+            acknowledged += sum(receipt.result().record_count for receipt in receipts)
+            due.clear()
+        shown(acknowledged)
 
-    return remote.run(work())
+    iterator = ordered.toLocalIterator(prefetchPartitions=True)
+    began = time.monotonic()
+    for number, (key, value, headers, time_ms) in enumerate(iterator):
+        at = began + pace.due(number, time_ms)
+        if at - time.monotonic() > 0.002 or len(due) == _CHUNK:
+            flush()
+            time.sleep(max(at - time.monotonic(), 0.0))
+        named = [(name, _bytes(content)) for name, content in headers or ()]
+        due.append((_bytes(key), _bytes(value), named, round(time.time() * 1000) if time_ms is None else time_ms))
+    flush()
+    return acknowledged
 
 
-async def _acknowledged(waiting: list[Any]) -> int:
-    """Wait for all of them, clear the list, and return how many there were."""
-    count = len(waiting)
-    await asyncio.gather(*waiting)
-    waiting.clear()
-    return count
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,8 +1,12 @@
 """Blocking access to brokers, for code that is not async: Spark's driver and Python workers.
 
-A process has one event loop (:mod:`barnabas_client.loop_thread`), and one :class:`Remote` for each
-:class:`~barnabas_pipeline.brokers.settings.Settings`. Both live as long as the process, since Spark reuses its workers.
-Requests that fail with a retriable error are retried for ``kafka.default.api.timeout.ms``.
+Records are sent by the producer of :mod:`barnabas.sync`. What that does not have runs as coroutines on the same loop
+(:mod:`barnabas_client.loop_thread`): fetches that return a partition's batches undecoded, while the caller converts
+those before; batches with sequence numbers of the caller's; and calls whose attempts, the first connection included,
+share one timeout: those that fail with a retriable error are retried for ``kafka.default.api.timeout.ms``.
+
+A process has one :class:`Remote` for each :class:`~barnabas_pipeline.brokers.settings.Settings`. It lives as long as
+the process, since Spark reuses its workers.
 """
 
 import asyncio
@@ -21,8 +25,9 @@ from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
-from barnabas_client.producer.producer import Producer
+from barnabas_client.network.versions import TOPICS_BY_NAME
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
+from barnabas_client.sync import Producer
 from barnabas_client.token_files import FileTokenProvider
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_protocol.backoff import Backoff
@@ -31,11 +36,10 @@ from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.wire import Buffer
 
 T = TypeVar("T")
 
-#: The newest versions of Fetch and Produce that identify topics by name instead of by id (KIP-516).
-_NAMES: Final = 12
 #: The largest transaction timeout; the sink has no transactions.
 _MAX_INT: Final = 2_147_483_647
 #: What errors say if a request had no answer in time.
@@ -106,7 +110,8 @@ class Remote:
         self._locks: dict[str, asyncio.Lock] = {}
         self._admin: Admin | None = None
         self._network: Network | None = None
-        self._producer: Producer | None = None
+        self._starting = threading.Lock()
+        self._producer: Producer[Buffer, Buffer] | None = None
 
     @property
     def servers(self) -> str:
@@ -166,21 +171,23 @@ class Remote:
                 self._network = network
             return self._network
 
-    async def producer(self) -> Producer:
-        """Return the producer of the sink."""
-        async with self._locks.setdefault("producer", asyncio.Lock()):
+    def producer(self) -> Producer[Buffer, Buffer]:
+        """Return the producer of the sink, which has no transactions."""
+        with self._starting:
             if self._producer is None:
-                self._producer = await self.new_producer(None)
+                producer = self.new_producer(None)
+                producer.start()
+                self._producer = producer
             return self._producer
 
-    async def new_producer(self, transactional_id: str | None) -> Producer:
-        """Start a producer that the caller stops.
+    def new_producer(self, transactional_id: str | None) -> Producer[Buffer, Buffer]:
+        """Create a producer that the caller starts and stops.
 
         Args:
             transactional_id: of its transactions; earlier producers with it are fenced. None for no transactions.
         """
         settings = self.settings
-        producer = Producer(
+        return Producer(
             **self._common_settings(),
             bootstrap_servers=settings.bootstrap_servers,
             acks=settings.acks,
@@ -194,19 +201,17 @@ class Remote:
             transactional_id=transactional_id,
             transaction_timeout_ms=settings.transaction_timeout_ms,
         )
-        await producer.start()
-        return producer
 
-    async def drop_producer(self) -> None:
+    def drop_producer(self) -> None:
         """Stop the producer without sending what it has buffered; :meth:`producer` then creates another."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.stop(timeout_ms=0)
+            producer.stop(timeout_ms=0)
 
     async def aclose(self) -> None:
-        """Close all connections."""
-        closing = [one.close() for one in (self._admin, self._network, self._producer) if one is not None]
-        self._admin = self._network = self._producer = None
+        """Close the connections, but for the producer's, which closes its own."""
+        closing = [one.close() for one in (self._admin, self._network) if one is not None]
+        self._admin = self._network = None
         await asyncio.gather(*closing)
 
     async def retrying(self, what: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
@@ -397,7 +402,7 @@ class Remote:
         )
         connection = await network.connection(leader, Purpose.FETCH)
         timeout = network.config.request_timeout + settings.fetch_max_wait_ms / 1000
-        at_most = _NAMES if topic_id == NO_ID else None
+        at_most = TOPICS_BY_NAME if topic_id == NO_ID else None
         response = await connection.send(request, decode_fetch_response, timeout=timeout, at_most=at_most)
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, f"fetch {tp} from broker {leader}")
@@ -456,7 +461,7 @@ class Remote:
         )
         # The broker may wait for replicas nearly as long as the request timeout.
         seconds = settings.request_timeout_ms / 1000 * 1.5
-        response = await network.ask(leader, request, ProduceResponse, timeout=seconds, at_most=_NAMES)
+        response = await network.ask(leader, request, ProduceResponse, timeout=seconds, at_most=TOPICS_BY_NAME)
         answers = [answer for topic in response.responses for answer in topic.partition_responses]
         if len(answers) != 1:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"write to {tp}: the broker's answer does not mention it")

@@ -1,29 +1,36 @@
 """Sends the records of a task."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from barnabas_client.producer.producer import Producer
-from barnabas_client.producer.receipts import BatchReceipt
+from barnabas_client.sync import BatchReceipt, Producer
 from barnabas_pipeline.sink.records import SinkRecord
+from barnabas_protocol.wire import Buffer
 
 
-async def send(producer: Producer, records: Sequence[SinkRecord]) -> None:
-    """Send records, and wait for their acknowledgements.
+def send(producer: Producer[Buffer, Buffer], records: Sequence[SinkRecord]) -> list[BatchReceipt]:
+    """Send records; the receipts wait for their acknowledgements, see :func:`acknowledged`.
 
     Raises:
-        KafkaError: the broker refused a record, or did not acknowledge it in time.
+        KafkaError: there is no room for a record, or its topic is not known.
         TypeError, ValueError: a record cannot be sent.
     """
     receipts: list[BatchReceipt] = []
     for (topic, partition), group in _groups(records):
         keys, values, headers = zip(*((one.key, one.value, one.headers) for one in group), strict=True)
-        receipts += await producer.send_many(
-            topic, values, keys, headers if any(headers) else None, partition=partition
-        )
-    await asyncio.gather(*receipts)
+        receipts += producer.send_many(topic, values, keys, headers if any(headers) else None, partition=partition)
+    return receipts
+
+
+def acknowledged(receipts: Iterable[BatchReceipt]) -> None:
+    """Wait until the brokers have the records.
+
+    Raises:
+        KafkaError: a broker refused records, or did not acknowledge them in time.
+    """
+    for receipt in receipts:
+        receipt.result()
 
 
 def _groups(records: Sequence[SinkRecord]) -> Iterable[tuple[tuple[str, int | None], Iterable[SinkRecord]]]:

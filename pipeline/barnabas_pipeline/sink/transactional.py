@@ -36,8 +36,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from barnabas_client.logs import logger
-from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
+from barnabas_client.sync import Producer
 from barnabas_pipeline.brokers.remote import Remote, remote_for
 from barnabas_pipeline.sink.checkpoint_folder import CheckpointFolder
 from barnabas_pipeline.sink.decision import (
@@ -51,7 +51,8 @@ from barnabas_pipeline.sink.decision import (
 )
 from barnabas_pipeline.sink.options import WriteOptions
 from barnabas_pipeline.sink.records import SinkRecord, to_records
-from barnabas_pipeline.sink.sending import send
+from barnabas_pipeline.sink.sending import acknowledged, send
+from barnabas_protocol.wire import Buffer
 
 _log: Final = logger("barnabas_pipeline")
 
@@ -208,8 +209,9 @@ class TransactionalTask:
             return self._discard(first, rows)
         query, batch, task = self._identity
         name = f"{self._options.transactional_id_prefix}-{query}-{task}"
+        producer = self._remote.new_producer(name)
         # From here on, all earlier transactions with this name are over.
-        producer = self._remote.run(self._remote.new_producer(name))
+        producer.start()
         try:
             committed = self._remote.run(self._remote.committed_in(name, stable=False))
             if committed is not None and committed.offset >= batch:
@@ -218,7 +220,7 @@ class TransactionalTask:
             return self._outcome(self._send(producer, name, first, rows))
         finally:
             # A transaction that is not prepared is aborted.
-            self._remote.run(producer.stop(timeout_ms=_STOP_MS))
+            producer.stop(timeout_ms=_STOP_MS)
 
     def _is_kept(self) -> bool:
         """Whether the transaction of an earlier attempt is to be committed, or is committed."""
@@ -251,20 +253,21 @@ class TransactionalTask:
             records = self._next(rows)
         return self._outcome(committed=committed)
 
-    def _send(self, producer: Producer, name: str, first: list[SinkRecord], rows: Iterator[Any]) -> PreparedTransaction:
+    def _send(
+        self, producer: Producer[Buffer, Buffer], name: str, first: list[SinkRecord], rows: Iterator[Any]
+    ) -> PreparedTransaction:
         """Send all records, one record batch while the next one is read; then the micro-batch's id."""
-        self._remote.run(producer.begin_transaction())
-        records: list[SinkRecord] | None = first
-        sending = self._remote.start(send(producer, first))
+        producer.begin_transaction()
+        sending = send(producer, first)
         while (records := self._next(rows)) is not None:
-            sending.result()
-            sending = self._remote.start(send(producer, records))
-        sending.result()
+            acknowledged(sending)
+            sending = send(producer, records)
+        acknowledged(sending)
         # Partition 0 exists in each topic; the group has no other use.
         place = TopicPartition(first[0].topic, 0)
         mark = OffsetAndMetadata(self._identity.batch, str(self._digest))
-        self._remote.run(producer.send_offsets_to_transaction({place: mark}, name))
-        return self._remote.run(producer.prepare_transaction())
+        producer.send_offsets_to_transaction({place: mark}, name)
+        return producer.prepare_transaction()
 
 
 class TransactionalDriver:

@@ -4,17 +4,17 @@ Spark repeats a task or micro-batch that fails; what the first attempt sent is t
 :mod:`barnabas_pipeline.sink.exactly_once` avoids that.
 """
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from barnabas_pipeline.brokers.remote import Remote, remote_for
+from barnabas_client.sync import BatchReceipt
+from barnabas_pipeline.brokers.remote import remote_for
 from barnabas_pipeline.sink.options import WriteOptions
-from barnabas_pipeline.sink.records import SinkRecord, to_records
-from barnabas_pipeline.sink.sending import send
+from barnabas_pipeline.sink.records import to_records
+from barnabas_pipeline.sink.sending import acknowledged, send
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def send_rows(batches: Iterator[Any], options: WriteOptions) -> SentRecords:
     """Send all rows and wait for their acknowledgements. One batch is sent while the next one is read."""
     remote = remote_for(options.settings)
-    sending: Future[None] | None = None
+    sending: list[BatchReceipt] = []
     sent = 0
     try:
         for batch in batches:
             records = list(to_records(batch, options.topic))
-            if sending is not None:
-                sending.result()
-            sending = remote.start(_send(remote, records))
+            acknowledged(sending)
+            sending = send(remote.producer(), records)
             sent += len(records)
-        if sending is not None:
-            sending.result()
+        acknowledged(sending)
     except BaseException:
-        if sending is not None:
-            sending.cancel()
         # Otherwise the producer would continue to send its buffer while Spark repeats the task.
-        remote.run(remote.drop_producer())
+        remote.drop_producer()
         raise
     return SentRecords(sent)
-
-
-async def _send(remote: Remote, records: Sequence[SinkRecord]) -> None:
-    await send(await remote.producer(), records)
