@@ -769,7 +769,7 @@ class Admin(AsyncOnly):
             group_id,
             LeaveGroupRequest(group_id=group_id, members=leaving),
             LeaveGroupResponse,
-            lambda response: messages.removed_members(response, group_id, names),
+            lambda response, _: messages.removed_members(response, group_id, names),
         )
         return checked(results, raise_errors)
 
@@ -796,13 +796,12 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the coordinator could not be asked, or refused.
         """
-        what = "read the offsets of group"
         offsets = await self._running(timeout_ms).group(
-            what,
+            "read the offsets of group",
             group_id,
             messages.offset_fetch_request(group_id, partitions, require_stable=require_stable),
             OffsetFetchResponse,
-            lambda response: messages.fetched_offsets(response, group_id, what),
+            lambda response, what: messages.fetched_offsets(response, group_id, what),
             at_most=OFFSETS_BY_NAME,
         )
         return checked(offsets, raise_errors)
@@ -827,14 +826,14 @@ class Admin(AsyncOnly):
             KafkaError: the group has members (UNKNOWN_MEMBER_ID), or the coordinator refused it for another reason.
             TypeError, ValueError: an offset is not valid.
         """
-        driver, what = self._running(timeout_ms), "set the offsets of group"
+        driver = self._running(timeout_ms)
         given = offsets_of("alter_consumer_group_offsets", offsets)
         results = await driver.group(
-            what,
+            "set the offsets of group",
             group_id,
             messages.offset_commit_request(group_id, given),
             OffsetCommitResponse,
-            lambda response: partition_results(f"{what} {group_id!r} for", given, partitions_in(response.topics)),
+            lambda response, what: partition_results(f"{what} for", given, partitions_in(response.topics)),
             at_most=OFFSETS_BY_NAME,
         )
         return checked(results, raise_errors)
@@ -859,9 +858,9 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist (GROUP_ID_NOT_FOUND), subscribes to the topic
                 (GROUP_SUBSCRIBED_TO_TOPIC), or the coordinator refused it for another reason.
         """
-        what, given = "delete offsets of group", list(partitions)
+        given = list(partitions)
         results = await self._running(timeout_ms).group(
-            what,
+            "delete offsets of group",
             group_id,
             OffsetDeleteRequest(
                 group_id=group_id,
@@ -874,7 +873,7 @@ class Admin(AsyncOnly):
                 ],
             ),
             OffsetDeleteResponse,
-            lambda response: partition_results(f"{what} {group_id!r} for", given, partitions_in(response.topics)),
+            lambda response, what: partition_results(f"{what} for", given, partitions_in(response.topics)),
         )
         return checked(results, raise_errors)
 
@@ -924,13 +923,12 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist, or has another type (GROUP_ID_NOT_FOUND), or the coordinator could
                 not be asked.
         """
-        what = "read the offsets of share group"
         offsets = await self._running(timeout_ms).group(
-            what,
+            "read the offsets of share group",
             group_id,
             shares.describe_offsets_request(group_id, partitions),
             DescribeShareGroupOffsetsResponse,
-            lambda response: shares.described_offsets(response, group_id, what),
+            lambda response, what: shares.described_offsets(response, group_id, what),
         )
         return checked(offsets, raise_errors)
 
@@ -956,15 +954,15 @@ class Admin(AsyncOnly):
                 refused it for another reason.
             TypeError, ValueError: an offset is not valid.
         """
-        driver, what = self._running(timeout_ms), "set the offsets of share group"
+        driver = self._running(timeout_ms)
         given = {tp: one.offset for tp, one in offsets_of("alter_share_group_offsets", offsets).items()}
         results = await driver.group(
-            what,
+            "set the offsets of share group",
             group_id,
             shares.alter_offsets_request(group_id, given),
             AlterShareGroupOffsetsResponse,
-            lambda response: partition_results(
-                f"{what} {group_id!r} for",
+            lambda response, what: partition_results(
+                f"{what} for",
                 given,
                 (
                     (TopicPartition(topic.topic_name, row.partition_index), row)
@@ -990,16 +988,16 @@ class Admin(AsyncOnly):
             KafkaError: the group has members (NON_EMPTY_GROUP), does not exist (GROUP_ID_NOT_FOUND), or the coordinator
                 refused it for another reason.
         """
-        driver, what = self._running(timeout_ms), "delete offsets of share group"
+        driver = self._running(timeout_ms)
         names = list(dict.fromkeys(_names("delete_share_group_offsets", topics)))
         results = await driver.group(
-            what,
+            "delete offsets of share group",
             group_id,
             DeleteShareGroupOffsetsRequest(
                 group_id=group_id, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
             ),
             DeleteShareGroupOffsetsResponse,
-            lambda response: shares.deleted_offsets(response, names, f"{what} {group_id!r} for topic"),
+            lambda response, what: shares.deleted_offsets(response, names, f"{what} for topic"),
         )
         return checked(results, raise_errors)
 

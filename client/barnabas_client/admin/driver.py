@@ -127,7 +127,7 @@ class Driver:
         group_id: str,
         request: Request,
         answer: type[R],
-        read: Callable[[R], V | KafkaError],
+        read: Callable[[R, str], V | KafkaError],
         *,
         at_most: int | None = None,
     ) -> V:
@@ -138,13 +138,14 @@ class Driver:
             group_id: the group.
             request: what to send.
             answer: the class of the response.
-            read: the result in a response, or its error.
+            read: the result in a response, or its error; gets `what` with the group's id.
             at_most: the newest version to send.
 
         Raises:
             KafkaError: the request failed, or was refused.
         """
-        return await self._one(GROUP, what, group_id, request, answer, read, at_most)
+        of = label(what, group_id)
+        return await self._one(GROUP, what, group_id, request, answer, lambda response: read(response, of), at_most)
 
     async def _one(
         self,

@@ -337,8 +337,7 @@ def offset_fetch_request(
 
 
 def fetched_offsets(response: OffsetFetchResponse, group_id: str, what: str) -> Offsets | KafkaError:
-    """Read the response of OffsetFetch about a group, by partition ascending."""
-    what = f"{what} {group_id!r}"
+    """Read the response of OffsetFetch about a group, by partition ascending; `what` is for error messages."""
     for one in response.groups:
         if one.group_id == group_id:
             return failure(one, what) or {

@@ -39,7 +39,6 @@ def described_offsets(
     response: DescribeShareGroupOffsetsResponse, group_id: str, what: str
 ) -> dict[TopicPartition, ShareGroupOffset] | KafkaError:
     """Read the response of DescribeShareGroupOffsets about a group, by partition ascending."""
-    what = f"{what} {group_id!r}"
 
     def offset(tp: TopicPartition, row: DescribeShareGroupOffsetsResponsePartition) -> ShareGroupOffset:
         return ShareGroupOffset(
