@@ -13,7 +13,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_client.admin.admin import Admin
@@ -26,6 +26,7 @@ from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
 from barnabas_client.network.versions import TOPICS_BY_NAME
+from barnabas_client.producer.config import ProducerConfig
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas_client.sync import Producer
 from barnabas_client.token_files import FileTokenProvider
@@ -42,6 +43,7 @@ T = TypeVar("T")
 
 #: The largest transaction timeout; the sink has no transactions.
 _MAX_INT: Final = 2_147_483_647
+_SETTINGS: Final = frozenset(field.name for field in fields(Settings))
 #: What errors say if a request had no answer in time.
 NO_ANSWER: Final = "did not answer within"
 #: The metadata may be stale: another broker may lead the partition now.
@@ -128,19 +130,17 @@ class Remote:
 
     # Connections.
 
+    def _same(self, config: type[ClientConfig] | type[ProducerConfig]) -> dict[str, Any]:
+        """Return the settings of a client that have the same name here."""
+        return {name: getattr(self.settings, name) for name in config.TYPES if name in _SETTINGS}
+
     def _common_settings(self) -> dict[str, Any]:
         """Return the settings that all clients share."""
         settings = self.settings
         user, password = settings.login() or (None, None)
         token = settings.token_file()
         return {
-            "client_id": settings.client_id,
-            "request_timeout_ms": settings.request_timeout_ms,
-            "metadata_max_age_ms": settings.metadata_max_age_ms,
-            "retry_backoff_ms": settings.retry_backoff_ms,
-            "retry_backoff_max_ms": settings.retry_backoff_max_ms,
-            "connections_max_idle_ms": settings.connections_max_idle_ms,
-            "security_protocol": settings.security_protocol,
+            **self._same(ClientConfig),
             "ssl_context": settings.ssl_context(),
             "sasl_mechanism": settings.sasl_mechanism or ClientConfig.sasl_mechanism,
             "sasl_plain_username": user,
@@ -186,20 +186,11 @@ class Remote:
         Args:
             transactional_id: of its transactions; earlier producers with it are fenced. None for no transactions.
         """
-        settings = self.settings
         return Producer(
             **self._common_settings(),
-            bootstrap_servers=settings.bootstrap_servers,
-            acks=settings.acks,
-            compression_type=settings.compression_type,
-            batch_size=settings.batch_size,
-            max_request_size=settings.max_request_size,
-            linger_ms=settings.linger_ms,
-            buffer_memory=settings.buffer_memory,
-            max_block_ms=settings.max_block_ms,
-            delivery_timeout_ms=settings.delivery_timeout_ms,
+            **self._same(ProducerConfig),
+            bootstrap_servers=self.settings.bootstrap_servers,
             transactional_id=transactional_id,
-            transaction_timeout_ms=settings.transaction_timeout_ms,
         )
 
     def drop_producer(self) -> None:
