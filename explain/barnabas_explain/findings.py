@@ -76,6 +76,7 @@ from barnabas_explain.members import (
 from barnabas_explain.rejoins import GOES_ON
 from barnabas_explain.runs import STOPS_MS, Run, Runs
 from barnabas_explain.spelling import CLOSING
+from barnabas_explain.stops import JUST_AFTER_MS, falls, leaves_at_rebalances
 from barnabas_explain.words import MAX_NAMED, Told, capital, count, listed, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
@@ -149,9 +150,10 @@ _OF_JOB: Final = (
     "A scheduled job looks like that, and needs no change as long as its lag does not grow. If it should run on: look"
     " what stops it, or what makes a consumer for each record or call."
 )
-#: A program that stops because of a rebalance does so within so many milliseconds after it, in so many of its lives.
-_JUST_AFTER_MS: Final = 250
+#: A program that stops because of rebalances does so in this part of its lives.
 _MOST_AT_REBALANCES: Final = 0.9
+#: All programs of a group stop because of rebalances if they have left it empty so often.
+_FALLS: Final = 2
 #: Members of one run begin within so many milliseconds, and leave within so many.
 _TOGETHER_MS: Final = 15_000
 #: A new member takes the place of one that leaves so many milliseconds after it has joined, or soon before it does.
@@ -290,6 +292,8 @@ class _Case:
             did.
         is_guest: whether it was a member for a short time only, committed, other members went on, and its client id
             is that of another program than theirs.
+        at_rebalance: whether it left soon after it had joined, and during a rebalance that another member had begun,
+            or just after that.
     """
 
     event: Seen
@@ -303,6 +307,7 @@ class _Case:
     is_late: bool = False
     successor: MemberJoined | None = None
     is_guest: bool = False
+    at_rebalance: bool = False
 
 
 @dataclass(slots=True)
@@ -458,6 +463,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     joins_of: Counter[str | None] = Counter()
     members = 0
     late = _late_sessions(events)
+    at_rebalances = leaves_at_rebalances(events)
     #: When a member of each program joined last.
     came: dict[tuple[object, ...], int] = {}
     for event in events:
@@ -482,6 +488,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             case.assigning = event.member.member_id == leader and closed_at >= since
             case.successor = _successor(event, statics)
             case.is_guest = members > 1
+            case.at_rebalance = id(event) in at_rebalances and (event.joined_ago_ms or 0) <= _SHORT_MS
             if isinstance(event, MemberExpired):
                 case.is_late = event.session_ms in late
             cases.append(case)
@@ -533,6 +540,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             findings.of_joins[id(joined)] = finding
     for refusal in refusals:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
+    _find_falls(events, at_rebalances, findings)
     _find_calls(events, findings)
     _find_runs(events, findings)
     _find_rounds(events, findings)
@@ -540,7 +548,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     _find_overlaps(events, findings)
     _find_not_closed(events, findings)
     _find_fences(events, findings)
-    _find_loops(events, findings)
+    _find_loops(events, at_rebalances, findings)
     _find_new_instances(events, cases, findings)
     findings.new_topics = _new_topics(events)
     deleted: dict[str, int] = {}
@@ -828,7 +836,8 @@ def _of_left(event: MemberLeft, case: _Case, of_epochs: bool) -> Finding | None:
             return Finding(RESTARTED, member, text, remedy, POSSIBLE)
         if case.returned_ms is not None:
             text += f", and came back {ms(case.returned_ms)} later on another one: it was restarted"
-            remedy = " ".join(filter(None, (_commit_first(event), _static(event, case.returned_ms, of_epochs))))
+            what = _AT_REBALANCE if case.at_rebalance else _static(event, case.returned_ms, of_epochs)
+            remedy = " ".join(filter(None, (_commit_first(event), what)))
             return Finding(RESTARTED, member, text, remedy or None)
         if case.is_guest and _committed_briefly(event):
             return _of_guest(event)
@@ -860,6 +869,13 @@ COMMIT_FIRST: Final = (
 
 def _commit_first(event: MemberLeft) -> str | None:
     return COMMIT_FIRST if event.uncommitted else None
+
+
+#: What to do about a program that may have stopped because of a rebalance: a static member does not help then.
+_AT_REBALANCE: Final = (
+    "It left during a rebalance that another member had begun, or just after it: if it was not stopped on purpose, look"
+    " in its log for what stops it when its group rebalances."
+)
 
 
 def _static(event: MemberLeft, away_ms: float, of_epochs: bool) -> str | None:
@@ -1201,7 +1217,67 @@ class _Life(NamedTuple):
         return isinstance(self.event, MemberLeft)
 
 
-def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
+def _find_falls(events: Sequence[GroupEvent], at_rebalances: Container[int], findings: Findings) -> None:
+    """Give the ends and joins of programs that leave at rebalances which others of them cause the same finding, before
+    one of them alone has done so often enough, if they have left the group empty again and again."""
+    fallen = list(falls(events, at_rebalances))
+    if len(fallen) < _FALLS:
+        return
+    chains: list[list[_Life]] = []
+    for event in events:
+        life = _life(event, findings) if id(event) in at_rebalances else None
+        if life is None or life.took_ms > _SHORT_MS:
+            continue
+        if not chains or life.start - chains[-1][-1].end > _LOOP_WAITS_MS:
+            chains.append([])
+        chains[-1].append(life)
+    told: dict[int, Finding] = {}
+    for chain in chains:
+        known = {id(life.event) for life in chain}
+        of_chain = [fall for fall in fallen if known.issuperset(map(id, fall))]
+        ends = [end for fall in of_chain for end in fall]
+        programs = {end.member[1:] for end in ends}
+        lives = [life for life in chain if life.event.member[1:] in programs]
+        if (
+            len(of_chain) >= _FALLS
+            and len(programs) < len(ends)
+            and all(are_alike(ends[0].member.client_id or "", end.member.client_id or "") for end in ends)
+            and not _stands([fall[-1] for fall in of_chain])
+        ):
+            finding = _of_falls(lives, len(of_chain))
+            told.update((id(life.event), finding) for life in lives)
+    findings.of_departures.update(told)
+    gone: dict[tuple[object, ...], tuple[int, Finding]] = {}
+    for event in events if told else ():
+        if isinstance(event, Departure):
+            gone.pop(event.member[1:], None)
+            if id(event) in told:
+                gone[event.member[1:]] = event.time, told[id(event)]
+        elif isinstance(event, MemberJoined) and event.rejoined_ms is None and event.member[1:] in gone:
+            time, finding = gone[event.member[1:]]
+            if event.time - time <= _LOOP_WAITS_MS:
+                findings.of_joins[id(event)] = finding
+
+
+def _of_falls(lives: Sequence[_Life], often: int) -> Finding:
+    last = lives[-1].event
+    programs = {life.event.member[1:]: life.event.member for life in lives}
+    names = names_of(sorted(programs.values(), key=lambda each: each.name))
+    who = names if len(programs) > 1 else f"members named {names}"
+    brief = f"{who} left again and again right after rebalances that others of them caused"
+    text = f"{brief}: they lived {_span(life.took_ms for life in lives)} each time, {times(len(lives))} within"
+    text += f" {ms(lives[-1].end - min(life.start for life in lives))}, and left during such a rebalance, or up to"
+    text += f" {ms(JUST_AFTER_MS)} after it, {times(often)} until the group was empty; probably they stop when their"
+    text += " group rebalances (an exception in their rebalance listener?)"
+    remedy = (
+        f"Look in the logs of {names} for an error in their rebalance listener (on_partitions_revoked,"
+        " on_partitions_assigned), or what else stops them when their group rebalances, and let them go on: each start"
+        " of one stops the others."
+    )
+    return Finding(RESTART_LOOP, last.member, text, remedy, PROBABLE, brief=brief)
+
+
+def _find_loops(events: Sequence[GroupEvent], at_rebalances: Container[int], findings: Findings) -> None:
     """Give all ends and joins of a program that crashes again and again the same finding."""
     loops: dict[tuple[str | None, str | None, str | None, bool], list[list[_Life]]] = {}
     for event in events:
@@ -1210,9 +1286,12 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
             continue
         found = loops.setdefault((*life.event.member[1:], life.has_left), [[]])
         last = found[-1][-1].end if found[-1] else life.start
-        if not 0 <= life.start - last <= _LOOP_WAITS_MS:
+        is_service = life.took_ms > _SHORT_MS and (life.has_left or life.event.member.instance_id is not None)
+        if is_service or not 0 <= life.start - last <= _LOOP_WAITS_MS:
             found.append([])
-        found[-1].append(life)
+        # One that ran for long was stopped in order, whatever it did before.
+        if not is_service:
+            found[-1].append(life)
     of_lives: dict[str | None, Finding] = {}
     silent: dict[str | None, Finding] = {}
     newest: dict[tuple[str | None, str | None, str | None], tuple[_Life, Finding]] = {}
@@ -1222,7 +1301,10 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
     rebalances = _rebalances(events) if assigned else []
     for key, found in loops.items():
         for lives in found:
-            finding = _of_loop(lives, assigned, rebalances) if len(lives) >= _LOOP_LIVES else None
+            if _is_stopped_in_order(lives, at_rebalances, findings):
+                lives.pop()
+            stops = _stops_at_rebalances(lives, rebalances, at_rebalances)
+            finding = _of_loop(lives, assigned, stops) if len(lives) >= _LOOP_LIVES else None
             if finding is None:
                 continue
             for life in lives:
@@ -1984,33 +2066,48 @@ def _rebalances(events: Iterable[GroupEvent]) -> list[_Rebalance]:
     return found
 
 
-def _stops_at_rebalances(lives: Sequence[_Life], rebalances: Sequence[_Rebalance]) -> int:
+def _stops_at_rebalances(
+    lives: Sequence[_Life], rebalances: Sequence[_Rebalance], at_rebalances: Container[int]
+) -> int:
     """How often a program has ended during a rebalance that another member had caused, or just after that; 0 if that
     was not so nearly each time."""
     often = 0
     for life in lives:
+        if life.has_left:
+            often += id(life.event) in at_rebalances
+            continue
         at = bisect_left(rebalances, life.end, key=lambda each: each.began) - 1
         if at >= 0 and rebalances[at].began > life.start:
             last = rebalances[at]
-            often += _member_id(life.event) not in last.by and life.end <= last.over + _JUST_AFTER_MS
+            often += _member_id(life.event) not in last.by and life.end <= last.over + JUST_AFTER_MS
     return often if often >= max(_LOOP_LIVES, _MOST_AT_REBALANCES * len(lives)) else 0
 
 
-def _of_loop(
-    lives: Sequence[_Life], assigned: Mapping[str | None, int], rebalances: Sequence[_Rebalance]
-) -> Finding | None:
+def _is_stopped_in_order(lives: Sequence[_Life], at_rebalances: Container[int], findings: Findings) -> bool:
+    """Whether a program has left at rebalances, and the last time by itself, and has not come back: that one says
+    nothing about the others."""
+    if not lives:
+        return False
+    *others, last = lives
+    about = findings.of_departures.get(id(last.event))
+    return (
+        about is not None
+        and about.kind == STOPPED
+        and id(last.event) not in at_rebalances
+        and _stops_at_rebalances(others, (), at_rebalances) > 0
+    )
+
+
+def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int], at_rebalances: int) -> Finding | None:
     last = lives[-1].event
     is_static, left = last.member.instance_id is not None, lives[-1].has_left
-    if (is_static or left) and max(life.took_ms for life in lives) > _SHORT_MS:
-        return None
     span = _span(life.took_ms for life in lives)
     often = f"it lived {span} each time, {times(len(lives))} within {ms(lives[-1].end - lives[0].start)}"
-    at_rebalances = _stops_at_rebalances(lives, rebalances)
     if at_rebalances:
         ended = "left" if left else "ended"
         brief = f"{last.name} {ended} again and again right after a rebalance that another member caused"
         text = f"{brief}: {often}, and it {ended} {times(at_rebalances)} during such a rebalance, or up to"
-        text += f" {ms(_JUST_AFTER_MS)} after it; probably it stops when its group rebalances (an exception in its"
+        text += f" {ms(JUST_AFTER_MS)} after it; probably it stops when its group rebalances (an exception in its"
         text += " rebalance listener?)"
         remedy = (
             f"Look in the log of {last.name} for an error in its rebalance listener (on_partitions_revoked,"
