@@ -1545,7 +1545,7 @@ def _of_runs(runs: Sequence[Run], deletions: Sequence[GroupDeleted]) -> Finding:
         text = f"{names_of(who)} {text}"
         return _of_runs_without_commit(last.member, text, has_records=any(_unread(run.end) for run in runs))
     if deletions:
-        return _of_deletions(last.member, f"{names_of(who)} {text}", deletions)
+        return _of_deletions(last.member, names_of(who), text, deletions)
     before, after = runs[0].end.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
         text += f"; from the end of the first one to that of the last one {count(after - before, 'record')}"
@@ -1559,23 +1559,25 @@ def _of_runs(runs: Sequence[Run], deletions: Sequence[GroupDeleted]) -> Finding:
             " after an error. If something else starts the program again each time: let it run for longer."
         )
         return Finding(CONSUMER_LOOP, last.member, text, remedy, PROBABLE)
+    text = f"{names_of(who)} {text}"
     lags = _growing(runs)
     if lags:
-        text += f", and each of the last runs left more than the one before: {listed([f'{each:,}' for each in lags])}"
-        text += " records waited at their ends"
+        waited = listed([f"{each:,}" for each in lags])
+        brief = f"each of the last runs of {names_of(who)} left more records than the one before, as more is written"
         remedy = (
-            "More is written than its runs read: let each read until no record is left, start them more often or with"
-            " several members, or let one program run on. Otherwise records wait for ever longer, and are deleted at"
-            " last before they are read (retention.ms)."
+            "Let each run read until no record is left, start them more often or with several members, or let one"
+            " program run on. Otherwise records wait for ever longer, and are deleted at last before they are read"
+            " (retention.ms)."
         )
-        return Finding(RUNS_BEHIND, last.member, f"{names_of(who)} {text}", remedy, PROBABLE)
-    return Finding(ALONE, last.member, f"{names_of(who)} {text}", _OF_JOB, CERTAIN)
+        text = f"{brief} than they read: {waited} waited at their ends; {text}"
+        return Finding(RUNS_BEHIND, last.member, text, remedy, PROBABLE)
+    return Finding(ALONE, last.member, text, _OF_JOB, CERTAIN)
 
 
-def _of_deletions(member: Member, text: str, deletions: Sequence[GroupDeleted]) -> Finding:
+def _of_deletions(member: Member, names: str, runs: str, deletions: Sequence[GroupDeleted]) -> Finding:
     clients = sorted({each.by_client or "" for each in deletions})
-    text += f"; {listed(clients)} deleted the group with its committed offsets {times(len(deletions))} between its"
-    text += " runs: the next one began at its auto.offset.reset each time"
+    text = f"{listed(clients)} deleted the group with its committed offsets {times(len(deletions))} between the runs of"
+    text += f" {names}, so that the next one began at its auto.offset.reset each time: {names} {runs}"
     remedy = (
         "Take the group out of what deletes groups without members: until then runs read everything again (earliest),"
         " or skip what was written between two runs (latest). If each run is to read everything: it need not commit."
