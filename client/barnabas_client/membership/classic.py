@@ -47,7 +47,6 @@ from barnabas_client.membership.standing import Standing, Step
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -221,11 +220,9 @@ class ClassicMember:
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """The response to a :class:`Send` has come."""
-        if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
-            self.standing.searched(self._search.answered(response, now))
-            if self._search.coordinator is not None:
-                self._beat_at = min(self._beat_at, now)
-                self._session_at = max(self._session_at, now + self.config.session_timeout)
+        if self.standing.answered(ticket, response, now):
+            self._beat_at = min(self._beat_at, now)
+            self._session_at = max(self._session_at, now + self.config.session_timeout)
         elif ticket == self._beating and isinstance(response, HeartbeatResponse):
             self._beating = None
             self._heartbeat(ErrorCode.of(response.error_code), now)
@@ -239,9 +236,8 @@ class ClassicMember:
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
-        if ticket == self._search.ticket:
-            self.standing.searched(self._search.failed(error, now))
-        elif ticket in (self._beating, self._joining):
+        self.standing.failed(ticket, error, now)
+        if ticket in (self._beating, self._joining):
             if error.code in HOPELESS:
                 self._fail(error)
             else:

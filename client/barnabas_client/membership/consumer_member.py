@@ -40,7 +40,6 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.schema import Response
 
 #: The epoch of a heartbeat of a static member that leaves and will be back.
@@ -163,20 +162,16 @@ class ConsumerMember:
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """The response to a :class:`Send` has come."""
-        if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
-            self.standing.searched(self._search.answered(response, now))
-        elif ticket == self._beats.ticket and isinstance(response, ConsumerGroupHeartbeatResponse):
-            succeeded = self._beats.answered(response, now)
-            if succeeded:
-                self._beaten(response)
+        if not isinstance(response, ConsumerGroupHeartbeatResponse):
+            self.standing.answered(ticket, response, now)
+        elif self._beats.answered(ticket, response, now):
+            self._beaten(response)
         return self.standing.tick(now)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
-        if ticket == self._search.ticket:
-            self.standing.searched(self._search.failed(error, now))
-        elif ticket == self._beats.ticket:
-            self._beats.failed(error, now)
+        self.standing.failed(ticket, error, now)
+        self._beats.failed(ticket, error, now)
         return self.standing.tick(now)
 
     def coordinator_lost(self, reason: str, now: float) -> list[Effect]:

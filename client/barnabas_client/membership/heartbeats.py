@@ -142,8 +142,11 @@ class Heartbeats(Generic[T]):
         self._telling = tells
         self._at = now + self._interval
 
-    def answered(self, response: Answer, now: float) -> bool:
-        """The one in flight was answered; whether it succeeded. If it did not, what follows has been done."""
+    def answered(self, ticket: int, response: Answer, now: float) -> bool:
+        """A heartbeat was answered; whether it was the one in flight, and succeeded. If it did not, what follows has
+        been done."""
+        if ticket != self.ticket:
+            return False
         self.ticket = None
         code = ErrorCode.of(response.error_code)
         if code != ErrorCode.NONE:
@@ -179,8 +182,10 @@ class Heartbeats(Generic[T]):
         else:
             self._standing.give_up(self._final(code, message))
 
-    def failed(self, error: KafkaError, now: float) -> None:
-        """The one in flight got no answer."""
+    def failed(self, ticket: int, error: KafkaError, now: float) -> None:
+        """A request got no response: do what follows, if it was the heartbeat in flight."""
+        if ticket != self.ticket:
+            return
         if error.code not in HOPELESS:
             self.lose_coordinator(str(error), now)
         elif error.code == ErrorCode.UNSUPPORTED_VERSION:

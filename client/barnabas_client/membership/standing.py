@@ -13,6 +13,8 @@ from barnabas_client.membership.member import MemberConfig, MemberState, MemberV
 from barnabas_client.membership.search import CoordinatorSearch, NotFound
 from barnabas_protocol.backoff import Jitter
 from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
+from barnabas_protocol.schema import Response
 
 #: The states of a member that leaves if its program does not poll.
 _POLLS: Final = (MemberState.STABLE, MemberState.RECONCILING, MemberState.SYNCING)
@@ -167,12 +169,23 @@ class Standing:
             self.error = None
         return failed
 
-    def searched(self, attempt: NotFound | None) -> None:
-        """A search for the coordinator has ended; None if it was found."""
+    def answered(self, ticket: int, response: Response, now: float) -> bool:
+        """A request was answered; whether it was the one for the coordinator, and that is found."""
+        if ticket != self.search.ticket or not isinstance(response, FindCoordinatorResponse):
+            return False
+        return self._searched(self.search.answered(response, now))
+
+    def failed(self, ticket: int, error: KafkaError, now: float) -> None:
+        """A request got no response: if it was the one for the coordinator, another one follows."""
+        if ticket == self.search.ticket:
+            self._searched(self.search.failed(error, now))
+
+    def _searched(self, attempt: NotFound | None) -> bool:
         if attempt is not None:
             self.last_error = attempt.reason
             if attempt.error is not None:
                 self.give_up(attempt.error)
+        return attempt is None
 
     def beaten(self, now: float) -> None:
         """A heartbeat was answered."""

@@ -20,7 +20,6 @@ from barnabas_client.membership.member import MemberConfig, MemberState
 from barnabas_client.membership.standing import Standing, Step
 from barnabas_protocol.backoff import Jitter, no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from barnabas_protocol.schema import Response
 
@@ -66,20 +65,16 @@ class ShareMember:
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """A :class:`Send` got its response."""
-        if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
-            self.standing.searched(self._search.answered(response, now))
-        elif ticket == self._beats.ticket and isinstance(response, ShareGroupHeartbeatResponse):
-            succeeded = self._beats.answered(response, now)
-            if succeeded:
-                self._beaten(response)
+        if not isinstance(response, ShareGroupHeartbeatResponse):
+            self.standing.answered(ticket, response, now)
+        elif self._beats.answered(ticket, response, now):
+            self._beaten(response)
         return self.standing.tick(now)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
-        if ticket == self._search.ticket:
-            self.standing.searched(self._search.failed(error, now))
-        elif ticket == self._beats.ticket:
-            self._beats.failed(error, now)
+        self.standing.failed(ticket, error, now)
+        self._beats.failed(ticket, error, now)
         return self.standing.tick(now)
 
     def leave(self, now: float) -> list[Effect]:

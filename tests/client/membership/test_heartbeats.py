@@ -28,6 +28,7 @@ class Part:
         self.beats: Heartbeats[str] = Heartbeats(CONFIG, self.standing, self.removed, self.final, no_jitter)
         self.errors: list[KafkaError] = []
         self.removals = 0
+        self.ticket = 0
         self.standing.search.found(Coordinator(1, "h", 9092), 0.0)
 
     def failed(self, error: KafkaError) -> None:
@@ -46,13 +47,15 @@ class Part:
         self.beats.begin("m")
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=self.beats.epoch)
         self.beats.send(request, tells, now)
-        return next(effect for effect in self.standing.out.take() if isinstance(effect, Send))
+        send = next(effect for effect in self.standing.out.take() if isinstance(effect, Send))
+        self.ticket = send.ticket
+        return send
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, now: float = 0.0, *, epoch: int = 1, interval: int = 0) -> bool:
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0, error_code=code, member_epoch=epoch, heartbeat_interval_ms=interval
         )
-        succeeded = self.beats.answered(response, now)
+        succeeded = self.beats.answered(self.ticket, response, now)
         if succeeded:
             self.standing.to(MemberState.RECONCILING)
         return succeeded
@@ -118,6 +121,15 @@ def test_a_short_interval_leaves_time_for_the_answer(joined: Part) -> None:
     assert joined.send().timeout == CONFIG.request_timeout
 
 
+def test_answers_to_other_requests_change_nothing(joined: Part) -> None:
+    joined.send(now=5.0)
+    other = ConsumerGroupHeartbeatResponse(throttle_time_ms=0, error_code=0, member_epoch=7, heartbeat_interval_ms=0)
+    assert not joined.beats.answered(joined.ticket + 1, other, 6.0)
+    joined.beats.failed(joined.ticket + 1, KafkaConnectionError("broken"), 6.0)
+    assert (joined.beats.epoch, joined.beats.ticket) == (1, joined.ticket)
+    assert joined.standing.coordinator is not None
+
+
 def test_a_member_that_the_coordinator_has_removed(joined: Part) -> None:
     joined.send()
     assert not joined.answer(ErrorCode.FENCED_MEMBER_EPOCH)
@@ -128,7 +140,7 @@ def test_a_member_that_the_coordinator_has_removed(joined: Part) -> None:
 
 def test_without_an_answer_the_coordinator_is_looked_for(joined: Part) -> None:
     joined.send()
-    joined.beats.failed(KafkaConnectionError("broken"), 1.0)
+    joined.beats.failed(joined.ticket, KafkaConnectionError("broken"), 1.0)
     assert (joined.standing.coordinator, joined.beats.told, joined.beats.epoch) == (None, None, 1)
     assert isinstance(joined.standing.out.take()[0], Disconnect)
     assert "broken" in joined.standing.last_error
@@ -143,7 +155,7 @@ def test_without_an_answer_the_coordinator_is_looked_for(joined: Part) -> None:
 )
 def test_requests_that_the_broker_does_not_take(joined: Part, error: KafkaError, said: str) -> None:
     joined.send()
-    joined.beats.failed(error, 1.0)
+    joined.beats.failed(joined.ticket, error, 1.0)
     (given_up,) = joined.errors
     assert given_up.code == error.code
     assert said in str(given_up)
@@ -185,5 +197,5 @@ def test_an_answer_without_the_epoch_of_a_member_is_invalid(joined: Part) -> Non
         heartbeat_interval_ms=0,
         assignment=HeartbeatAssignment(topic_partitions=topics),
     )
-    assert not joined.beats.answered(response, 1.0)
+    assert not joined.beats.answered(joined.ticket, response, 1.0)
     assert (joined.beats.epoch, joined.beats.told, joined.beats.due("a")) == (1, None, 1.1)

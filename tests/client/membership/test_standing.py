@@ -2,13 +2,16 @@
 
 import pytest
 
+from barnabas_client.errors import GroupAuthorizationFailedError
 from barnabas_client.membership.classic import TRANSITIONS
 from barnabas_client.membership.effects import Coordinator, Effect, Fail, Note, Send
 from barnabas_client.membership.member import MemberConfig, MemberState
-from barnabas_client.membership.search import NotFound
 from barnabas_client.membership.standing import Standing, Step
 from barnabas_protocol.backoff import no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.find_coordinator import Coordinator as Found
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatResponse
 
 CONFIG = MemberConfig(group_id="g", instance_id="i", request_timeout=10.0, max_poll_interval=20.0)
 THERE = Coordinator(1, "host", 9092)
@@ -92,15 +95,37 @@ def test_the_coordinator_is_found_without_a_subscription_if_the_program_asks() -
     assert standing.obstacle == ""
 
 
+def response(code: ErrorCode = ErrorCode.NONE) -> FindCoordinatorResponse:
+    found = Found(key="g", node_id=1, host="host", port=9092, error_code=code)
+    return FindCoordinatorResponse(coordinators=[found])
+
+
+def test_a_search_ends_with_its_own_answer() -> None:
+    machine = Machine()
+    standing = machine.standing
+    (send,) = standing.tick(0.0)
+    assert isinstance(send, Send)
+    assert not standing.answered(send.ticket + 1, response(), 0.0)
+    assert not standing.answered(send.ticket, HeartbeatResponse(error_code=0), 0.0)
+    standing.failed(send.ticket + 1, BROKEN, 0.0)
+    assert (standing.coordinator, standing.error, standing.last_error) == (None, None, "")
+    assert standing.answered(send.ticket, response(), 0.0)
+    assert standing.coordinator == THERE
+
+
 def test_a_search_that_does_not_succeed() -> None:
     machine = Machine()
-    machine.standing.searched(NotFound("nothing there", None))
-    assert machine.standing.obstacle == "the coordinator is not found; the last error: nothing there"
-    assert machine.standing.state is MemberState.UNJOINED
-    machine.standing.searched(NotFound(str(BROKEN), BROKEN))
-    assert machine.standing.error is BROKEN
-    machine.standing.searched(None)
-    assert machine.standing.last_error == str(BROKEN)
+    standing = machine.standing
+    (send,) = standing.tick(0.0)
+    assert isinstance(send, Send)
+    standing.failed(send.ticket, KafkaError(ErrorCode.NETWORK_EXCEPTION, "nothing there"), 0.0)
+    assert standing.obstacle == "the coordinator is not found; the last error: nothing there"
+    assert standing.state is MemberState.UNJOINED
+    (send,) = standing.tick(1.0)
+    assert isinstance(send, Send)
+    assert not standing.answered(send.ticket, response(ErrorCode.GROUP_AUTHORIZATION_FAILED), 1.0)
+    assert isinstance(standing.error, GroupAuthorizationFailedError)
+    assert standing.last_error == str(standing.error)
 
 
 def test_a_member_that_gets_no_assignment_warns_and_doubles_the_time() -> None:
