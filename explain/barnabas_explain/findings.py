@@ -152,6 +152,8 @@ _OF_JOB: Final = (
 )
 #: A program that stops because of rebalances does so in this part of its lives.
 _MOST_AT_REBALANCES: Final = 0.9
+#: One leave may come just after a rebalance by chance.
+_SOME_AT_REBALANCES: Final = 2
 #: All programs of a group stop because of rebalances if they have left it empty so often.
 _FALLS: Final = 2
 #: Members of one run begin within so many milliseconds, and leave within so many.
@@ -293,7 +295,7 @@ class _Case:
         is_guest: whether it was a member for a short time only, committed, other members went on, and its client id
             is that of another program than theirs.
         at_rebalance: whether it left soon after it had joined, and during a rebalance that another member had begun,
-            or just after that.
+            or just after that, as nearly all such members.
     """
 
     event: Seen
@@ -488,7 +490,6 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             case.assigning = event.member.member_id == leader and closed_at >= since
             case.successor = _successor(event, statics)
             case.is_guest = members > 1
-            case.at_rebalance = id(event) in at_rebalances and (event.joined_ago_ms or 0) <= _SHORT_MS
             if isinstance(event, MemberExpired):
                 case.is_late = event.session_ms in late
             cases.append(case)
@@ -530,6 +531,11 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             first = findings.firsts.get(joined.old_member_id) or joined.old_member_id
             findings.firsts[joined.old_member_id] = findings.firsts[joined.member.member_id] = first
     _find_guests(events, cases, joins_of)
+    brief = [each for each in cases if isinstance(each.event, MemberLeft) and _is_brief(each.event)]
+    stops = [each for each in brief if id(each.event) in at_rebalances]
+    if len(stops) >= max(_SOME_AT_REBALANCES, _MOST_AT_REBALANCES * len(brief)):
+        for case in stops:
+            case.at_rebalance = True
     for case in cases:
         finding = _of(case, of_epochs)
         if finding is not None:
@@ -890,6 +896,11 @@ def _static(event: MemberLeft, away_ms: float, of_epochs: bool) -> str | None:
     session = "group.consumer.session.timeout.ms of the broker" if of_epochs else "session.timeout.ms"
     text += f": set {session}, now {ms(event.session_ms)}, above {_whole_seconds(away_ms)}"
     return f"{text}. A program that crashes then keeps its partitions for as long."
+
+
+def _is_brief(event: MemberLeft) -> bool:
+    """Whether a member left soon after it had joined."""
+    return event.joined_ago_ms is not None and event.joined_ago_ms <= _SHORT_MS
 
 
 def _committed_briefly(event: MemberLeft) -> bool:

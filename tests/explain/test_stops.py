@@ -143,6 +143,21 @@ def test_once_is_not_again_and_again_but_a_static_member_is_no_remedy() -> None:
     }
 
 
+def test_one_leave_just_after_a_rebalance_may_be_a_restart() -> None:
+    group = Group()
+    group.join("app-0", 100_000)
+    group.join("app-1", 110_000)
+    group.leave("app-0", 112_100)
+    group.join("app-0", 113_000)
+    assert "group.instance.id" in said(group)
+    group.leave("app-1", 114_200)
+    group.join("app-1", 116_000)
+    assert "group.instance.id" not in said(group), "two of two"
+    group.leave("app-0", 130_000)
+    group.join("app-0", 131_000)
+    assert "group.instance.id" in said(group), "two of three"
+
+
 def test_programs_that_fail_at_one_record_after_each_other_do_not_stop_because_of_rebalances() -> None:
     group = Group()
     stands: dict[str, Any] = {"positions": [["t", 0, 42]], "unread": [["t", 0]]}
