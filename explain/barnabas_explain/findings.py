@@ -76,7 +76,7 @@ from barnabas_explain.members import (
 from barnabas_explain.rejoins import GOES_ON
 from barnabas_explain.runs import STOPS_MS, Run, Runs
 from barnabas_explain.spelling import CLOSING
-from barnabas_explain.stops import JUST_AFTER_MS, falls, leaves_at_rebalances
+from barnabas_explain.stops import JUST_AFTER_MS, falls, leaves_at_rebalances, stays_at_rebalances
 from barnabas_explain.words import MAX_NAMED, Told, capital, count, listed, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
@@ -152,6 +152,8 @@ _OF_JOB: Final = (
 )
 #: A program that stops because of rebalances does so in this part of its lives.
 _MOST_AT_REBALANCES: Final = 0.9
+#: Rebalances stop a program if this part of the members with client ids like its own leaves at them.
+_MOST_LEAVE: Final = 0.75
 #: One leave may come just after a rebalance by chance.
 _SOME_AT_REBALANCES: Final = 2
 #: All programs of a group stop because of rebalances if they have left it empty so often.
@@ -1315,6 +1317,8 @@ def _find_loops(events: Sequence[GroupEvent], at_rebalances: Container[int], fin
             if _is_stopped_in_order(lives, at_rebalances, findings):
                 lives.pop()
             stops = _stops_at_rebalances(lives, rebalances, at_rebalances)
+            if stops and lives[-1].has_left and _many_stay(lives, events, at_rebalances):
+                stops = 0
             finding = _of_loop(lives, assigned, stops) if len(lives) >= _LOOP_LIVES else None
             if finding is None:
                 continue
@@ -2109,6 +2113,25 @@ def _is_stopped_in_order(lives: Sequence[_Life], at_rebalances: Container[int], 
         and id(last.event) not in at_rebalances
         and _stops_at_rebalances(others, (), at_rebalances) > 0
     )
+
+
+def _many_stay(lives: Sequence[_Life], events: Sequence[GroupEvent], at_rebalances: Container[int]) -> bool:
+    """Whether too many members with client ids like that of a program stayed at rebalances meanwhile: in a rolling
+    restart one leaves after the other."""
+    own, first, last = lives[-1].event.member.client_id or "", lives[0].start, lives[-1].end
+    left = sum(
+        isinstance(event, MemberLeft) and id(event) in at_rebalances and are_alike(event.member.client_id or "", own)
+        for event in events
+        if first <= event.time <= last
+    )
+    stayed = sum(
+        number
+        for time, clients in stays_at_rebalances(events)
+        if first <= time <= last
+        for client_id, number in clients.items()
+        if are_alike(client_id or "", own)
+    )
+    return left < _MOST_LEAVE * (left + stayed)
 
 
 def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int], at_rebalances: int) -> Finding | None:

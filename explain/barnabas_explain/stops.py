@@ -4,13 +4,24 @@ A program that ends itself when its partitions are revoked does so. Members that
 leave of the first one begins a rebalance, during which the others leave. But the first one of them leaves by itself, so
 that none of these leaves counts. In a rolling restart a member may leave just after the one before has joined again,
 but the others stay, so that the group is not empty at any time.
+
+Replicas run the same code: if many of them stay when the group rebalances, that does not stop the one that leaves.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from math import inf
 from typing import Final
 
-from barnabas_explain.catalog import Departure, GroupEmpty, GroupEvent, MemberLeft, RebalanceOver, RebalanceStarted
+from barnabas_explain.catalog import (
+    Departure,
+    GroupEmpty,
+    GroupEvent,
+    MemberJoined,
+    MemberLeft,
+    RebalanceOver,
+    RebalanceStarted,
+)
 
 #: A program that stops because of a rebalance does so within so many milliseconds after it.
 JUST_AFTER_MS: Final = 250
@@ -68,3 +79,32 @@ def falls(events: Iterable[GroupEvent], at_rebalances: Container[int]) -> Iterat
             if rejoined and len(left) == len(ends) > 1:
                 yield left
             ends, rejoined = [], False
+
+
+def stays_at_rebalances(events: Iterable[GroupEvent]) -> list[tuple[float, Counter[str | None]]]:
+    """How many members of each client id were there before a rebalance that another member had begun, and stayed until
+    it had been over for long enough, and when the next one began. Only of members whose joins are known.
+
+    Args:
+        events: of one group, oldest first.
+    """
+    found: list[tuple[float, Counter[str | None]]] = []
+    members: dict[str | None, str | None] = {}
+    #: The members that the newest rebalance may stop, or has not stopped.
+    staying: dict[str | None, str | None] = {}
+    over = inf
+    for event in events:
+        if isinstance(event, MemberJoined):
+            members[event.member.member_id] = event.member.client_id
+        elif isinstance(event, Departure):
+            members.pop(event.member.member_id, None)
+            if event.time <= over + JUST_AFTER_MS:
+                staying.pop(event.member.member_id, None)
+        elif isinstance(event, RebalanceOver | GroupEmpty):
+            over = min(over, event.time)
+        elif isinstance(event, RebalanceStarted):
+            if event.time > over + JUST_AFTER_MS:
+                found.append((event.time, Counter(staying.values())))
+            by = event.by_ids()
+            staying, over = {key: client_id for key, client_id in members.items() if key not in by}, inf
+    return found

@@ -9,7 +9,7 @@ from barnabas_explain.catalog import GroupEmpty, GroupEvent, MemberJoined, Membe
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import Findings, find
 from barnabas_explain.records import EventRecord
-from barnabas_explain.stops import falls, leaves_at_rebalances
+from barnabas_explain.stops import falls, leaves_at_rebalances, stays_at_rebalances
 from tests.explain.reading import read
 
 #: A rebalance takes so many milliseconds.
@@ -192,6 +192,11 @@ def test_a_rolling_restart_is_not_said_to_be_programs_that_stop_at_rebalances(
     events = read(group.records)
     assert list(falls(events, leaves_at_rebalances(events))) == []
     assert "rebalance listener" not in said(group)
+    if ready_ms >= REBALANCE_MS:
+        # Further ones, of pods that are ready when they have partitions.
+        at = roll(group, at, *reversed(names), away_ms=away_ms, ready_ms=ready_ms)
+        at = roll(group, at, *reversed(names), away_ms=away_ms, ready_ms=ready_ms)
+        assert "rebalance listener" not in said(group)
     # They are stopped in order, each when the one before has left.
     for number, name in enumerate(names):
         group.leave(name, at + 20_000 + number * 1_000)
@@ -275,3 +280,24 @@ def test_a_leave_counts_if_the_one_that_began_its_rebalance_does(leaves: Sequenc
     for name, at in leaves:
         group.leave(name, 100_000 + at)
     assert len(leaves_at_rebalances(read(group.records))) == count
+
+
+def test_a_member_stays_if_it_is_there_when_the_next_rebalance_begins() -> None:
+    """The members a and b are there when c joins; b leaves 250 ms after that rebalance, and c 10 s later."""
+    group = Group()
+    group.join("a", 80_000)
+    group.join("b", 90_000)
+    group.join("c", 101_000)
+    group.leave("b", 103_250)
+    group.leave("c", 113_250)
+    group.join("d", 120_000)
+    stays = [(time, dict(clients)) for time, clients in stays_at_rebalances(read(group.records)) if clients]
+    assert stays == [(101_000, {"a": 1}), (113_250, {"a": 1, "c": 1}), (120_000, {"a": 1})]
+
+
+@pytest.mark.parametrize(("client", "is_said"), [("app-1", False), ("other", True)])
+def test_a_program_whose_replicas_stay_does_not_stop_because_of_rebalances(client: str, *, is_said: bool) -> None:
+    group = Group()
+    group.join(client, 80_000)
+    domino(group, (100_000, 120_000, 140_000))
+    assert ("right after a rebalance that another member caused" in said(group)) is is_said
