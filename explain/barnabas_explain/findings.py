@@ -12,7 +12,7 @@ of which began after the one before had ended.
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -154,6 +154,7 @@ _OF_JOB: Final = (
 _MOST_AT_REBALANCES: Final = 0.9
 #: Rebalances stop a program if this part of the members with client ids like its own leaves at them.
 _MOST_LEAVE: Final = 0.75
+_MOST_COMPARED: Final = 50
 #: One leave may come just after a rebalance by chance.
 _SOME_AT_REBALANCES: Final = 2
 #: All programs of a group stop because of rebalances if they have left it empty so often.
@@ -1312,12 +1313,22 @@ def _find_loops(events: Sequence[GroupEvent], at_rebalances: Container[int], fin
         _assigned(events) if any(len(lives) >= _LOOP_LIVES for found in loops.values() for lives in found) else {}
     )
     rebalances = _rebalances(events) if assigned else []
+    leaves: dict[str | None, list[float]] = {}
+    for event in events if assigned else ():
+        if isinstance(event, MemberLeft) and id(event) in at_rebalances:
+            leaves.setdefault(event.member.client_id, []).append(event.time)
+    stays = stays_at_rebalances(events) if leaves else {}
+    # Only the client ids with most members at rebalances are compared: a group may have thousands.
+    often = Counter(
+        {each: len(leaves.get(each, [])) + len(stays.get(each, [])) for each in leaves.keys() | stays.keys()}
+    )
+    compared = [each for each, _ in often.most_common(_MOST_COMPARED)]
     for key, found in loops.items():
         for lives in found:
             if _is_stopped_in_order(lives, at_rebalances, findings):
                 lives.pop()
             stops = _stops_at_rebalances(lives, rebalances, at_rebalances)
-            if stops and lives[-1].has_left and _many_stay(lives, events, at_rebalances):
+            if stops and lives[-1].has_left and _many_stay(lives, leaves, stays, compared):
                 stops = 0
             finding = _of_loop(lives, assigned, stops) if len(lives) >= _LOOP_LIVES else None
             if finding is None:
@@ -2115,22 +2126,28 @@ def _is_stopped_in_order(lives: Sequence[_Life], at_rebalances: Container[int], 
     )
 
 
-def _many_stay(lives: Sequence[_Life], events: Sequence[GroupEvent], at_rebalances: Container[int]) -> bool:
+def _many_stay(
+    lives: Sequence[_Life],
+    leaves: Mapping[str | None, list[float]],
+    stays: Mapping[str | None, list[float]],
+    others: Iterable[str | None],
+) -> bool:
     """Whether too many members with client ids like that of a program stayed at rebalances meanwhile: in a rolling
-    restart one leaves after the other."""
-    own, first, last = lives[-1].event.member.client_id or "", lives[0].start, lives[-1].end
-    left = sum(
-        isinstance(event, MemberLeft) and id(event) in at_rebalances and are_alike(event.member.client_id or "", own)
-        for event in events
-        if first <= event.time <= last
-    )
-    stayed = sum(
-        number
-        for time, clients in stays_at_rebalances(events)
-        if first <= time <= last
-        for client_id, number in clients.items()
-        if are_alike(client_id or "", own)
-    )
+    restart one leaves after the other.
+
+    Args:
+        lives: of the program.
+        leaves: when members of each client id left at rebalances.
+        stays: when members of each client id stayed.
+        others: the client ids that are compared with its own.
+    """
+    own, first, last = lives[-1].event.member.client_id, lives[0].start, lives[-1].end
+    alike = [each for each in others if each and each != own and are_alike(each, own or "")]
+    left = stayed = 0
+    for client_id in (own, *alike):
+        at, without = leaves.get(client_id, []), stays.get(client_id, [])
+        left += bisect_right(at, last) - bisect_left(at, first)
+        stayed += bisect_right(without, last) - bisect_left(without, first)
     return left < _MOST_LEAVE * (left + stayed)
 
 

@@ -8,7 +8,6 @@ but the others stay, so that the group is not empty at any time.
 Replicas run the same code: if many of them stay when the group rebalances, that does not stop the one that leaves.
 """
 
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from math import inf
 from typing import Final
@@ -81,14 +80,15 @@ def falls(events: Iterable[GroupEvent], at_rebalances: Container[int]) -> Iterat
             ends, rejoined = [], False
 
 
-def stays_at_rebalances(events: Iterable[GroupEvent]) -> list[tuple[float, Counter[str | None]]]:
-    """How many members of each client id were there before a rebalance that another member had begun, and stayed until
-    it had been over for long enough, and when the next one began. Only of members whose joins are known.
+def stays_at_rebalances(events: Iterable[GroupEvent]) -> dict[str | None, list[float]]:
+    """When members of each client id had stayed: they were there before a rebalance that another member had begun, and
+    until it had been over for long enough. The times are those of the next rebalance, ascending, one for each member;
+    only of members whose joins are known.
 
     Args:
         events: of one group, oldest first.
     """
-    found: list[tuple[float, Counter[str | None]]] = []
+    found: dict[str | None, list[float]] = {}
     members: dict[str | None, str | None] = {}
     #: The members that the newest rebalance may stop, or has not stopped.
     staying: dict[str | None, str | None] = {}
@@ -104,7 +104,8 @@ def stays_at_rebalances(events: Iterable[GroupEvent]) -> list[tuple[float, Count
             over = min(over, event.time)
         elif isinstance(event, RebalanceStarted):
             if event.time > over + JUST_AFTER_MS:
-                found.append((event.time, Counter(staying.values())))
+                for client_id in staying.values():
+                    found.setdefault(client_id, []).append(event.time)
             by = event.by_ids()
             staying, over = {key: client_id for key, client_id in members.items() if key not in by}, inf
     return found
