@@ -20,9 +20,11 @@ from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.storage import TopicPartition as LogPartition
 from barnabas_broker.transactions.service import HostedTransaction, TransactionCoordinator
+from barnabas_client.consumer.fetched import _Aborted
 from barnabas_client.errors import KafkaError
 from barnabas_client.lifecycle import State
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas_protocol.records import BatchHeader
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.sim import bugs
@@ -55,10 +57,23 @@ def the_metadata_journal_has_no_copy() -> AbstractContextManager[Any]:
     return patch.object(LocalStore, "_append", wrong)
 
 
+def an_abort_marker_that_begins_a_fetch_hides_what_follows() -> AbstractContextManager[Any]:
+    """A Fetch that begins at an ABORT marker takes what the producer wrote after it for aborted, too."""
+    right = _Aborted.hides
+
+    def wrong(self: _Aborted, header: BatchHeader, batch: memoryview) -> bool:
+        if header.is_control and header.producer_id not in self._producers:
+            return True
+        return right(self, header, batch)
+
+    return patch.object(_Aborted, "hides", wrong)
+
+
 #: Planted bugs, which the invariants find.
 BUGS: Final = named(
     bugs.generation_is_not_bumped,
     bugs.silent_members_are_kept,
+    an_abort_marker_that_begins_a_fetch_hides_what_follows,
     transactions_live_by_the_time_of_day,
     the_metadata_journal_has_no_copy,
 )
@@ -114,6 +129,7 @@ class _Member(ConsumerRebalanceListener):
             "request_timeout_ms": 5000,
             "metadata_max_age_ms": 10_000,
             "isolation_level": "read_committed" if group.reads_committed else "read_uncommitted",
+            "max_partition_fetch_bytes": group.fetch_bytes,
         }
         if group.protocol == "classic":
             settings |= {"session_timeout_ms": 6000, "heartbeat_interval_ms": 2000}
@@ -176,6 +192,8 @@ class Group:
         self.members: list[_Member] = []
         self.reads_committed = chance.random() < 0.5
         self._partitions = chance.randint(1, 4)
+        #: Of each partition in a response: everything, or, in one of four seeds, two batches or three.
+        self.fetch_bytes = 250 if seed % 4 == 3 else 1 << 20
         self._names = 0
         #: Where each value was read, and the topics that were created.
         self._places: dict[bytes, tuple[int, int]] = {}

@@ -10,6 +10,7 @@ from tests.world.world import Violation
 
 #: A seed that shows each planted bug.
 WITNESSES: Final = {
+    "an-abort-marker-that-begins-a-fetch-hides-what-follows": 99,
     "generation-is-not-bumped": 2,
     "silent-members-are-kept": 2,
     "the-metadata-journal-has-no-copy": 30,
