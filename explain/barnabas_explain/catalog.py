@@ -2226,12 +2226,12 @@ class CommitsWentBack(MemberEvent):
         if len(changes) > len(done):
             done.append(f"{len(changes) - len(done)} more")
         text = f"{self.name} committed {', '.join(done)}" if done else f"{self.name} committed earlier offsets"
+        if self.is_of_another:
+            return self._of_another(text)
         if self.was_reset:
             return Told(f"{text}: its position had been reset.")
         if self.was_rewound:
             return Told(f"{text}: it had gone back before (a seek).")
-        if self.same_offset or self.uncommitted:
-            return self._of_another(text)
         if self.owner is not None:
             which = "that partition" if len(changes) == 1 else "one of these partitions"
             return Told(
@@ -2252,6 +2252,11 @@ class CommitsWentBack(MemberEvent):
             "If it went back, it reads again what it has read: look whether it should, for example at each assignment."
             f" If not: {order}",
         )
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether it probably commits offsets of other partitions: its Fetches have only gone on."""
+        return bool(self.same_offset or self.uncommitted)
 
     def _of_another(self, text: str) -> Told:
         """The explanation if it probably commits offsets of other partitions."""

@@ -87,6 +87,7 @@ from barnabas_explain.rejoins import GOES_ON, awaited_now, late_members
 from barnabas_explain.runs import Run
 from barnabas_explain.spelling import TOGETHER, speller
 from barnabas_explain.storm_score import storm_score
+from barnabas_explain.waits import Waiting, of_work
 from barnabas_explain.words import ms
 
 #: How bad a diagnosis is: records are not read; members lose time again and again; it works, but not as it should.
@@ -235,6 +236,7 @@ OF_NOW: Final = (
     "aborted_records_read",
     "own_topic",
     "two_services",
+    "commits_of_another",
     "commits_of_lost",
     CommitsLastRecord.type,
     "commits_often",
@@ -389,6 +391,7 @@ class Present:
         assignor: the name of its assignor; "" if that is not known.
         has_epochs: whether it has the consumer protocol.
         waits: what is said of transactions that have been open for long, and keep ``read_committed`` members waiting.
+        at_work: those that get records, and are open for some seconds.
         markers: partitions whose lag is markers at the end of transactions, as far as that was looked up.
         unseen: partitions whose leaders do not answer.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
@@ -407,6 +410,7 @@ class Present:
     alike: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
     waits: Sequence[words.Told] = ()
+    at_work: Sequence[Waiting] = ()
     markers: frozenset[Partition] = frozenset()
     unseen: frozenset[Partition] = frozenset()
     assignor: str = ""
@@ -523,9 +527,13 @@ def of_markers(places: Collection[Partition]) -> str:
 
 
 def notes(present: Present) -> list[str]:
-    """Sentences about partitions whose leaders do not answer, and about lag that is markers of transactions."""
-    said = [_of_unseen(present)] if present.unseen else []
-    return [*said, of_markers(present.markers)] if present.markers else said
+    """Sentences about partitions whose leaders do not answer, about transactions at work, and about lag that is markers
+    of transactions."""
+    return [
+        *([_of_unseen(present)] if present.unseen else []),
+        *of_work(present.at_work),
+        *([of_markers(present.markers)] if present.markers else []),
+    ]
 
 
 def _of_unseen(present: Present) -> str:
@@ -1812,23 +1820,31 @@ def _of_two_services(present: Present, events: Iterable[GroupEvent], now_ms: int
 
 
 def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
-    """Members that set back offsets of partitions which another member owns, while both are members."""
+    """Members that commit offsets of other partitions, or set back those of partitions which another member owns, while
+    both are members."""
     if not any(isinstance(event, CommitsWentBack) and event.time >= since_ms for event in events):
         return []
     here = {reader.member.member_id for reader in present.readers}
-    newest = {
-        (event.member, event.owner): event
+    back = [
+        event
         for event in completed(events)
-        if isinstance(event, CommitsWentBack)
-        and event.owner is not None
-        and event.time >= since_ms
-        and {event.member.member_id, event.owner.member_id} <= here
+        if isinstance(event, CommitsWentBack) and event.time >= since_ms and event.member.member_id in here
+    ]
+    of_another = {event.member: event for event in back if event.is_of_another}
+    of_lost = {
+        (event.member, event.owner): event
+        for event in back
+        if event.owner is not None and event.owner.member_id in here and not event.is_of_another
     }
-    diagnoses = []
-    for event in newest.values():
-        text, remedy = event.sentence()
-        diagnoses.append(Diagnosis(present.group, "commits_of_lost", SICK, text, CERTAIN, (), remedy, event.time))
-    return diagnoses
+    return [
+        *(_of_commit(present, "commits_of_another", event, PROBABLE) for event in of_another.values()),
+        *(_of_commit(present, "commits_of_lost", event, CERTAIN) for event in of_lost.values()),
+    ]
+
+
+def _of_commit(present: Present, kind: str, event: CommitsWentBack, sure: str) -> Diagnosis:
+    text, remedy = event.sentence()
+    return Diagnosis(present.group, kind, SICK, text, sure, (), remedy, event.time)
 
 
 def _of_pending(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:

@@ -249,6 +249,9 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                 changes = event.changes or ()
                 if changes and all(event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in changes):
                     went_back = event.member.name in rewound
+                    # It explains the first way back after it.
+                    for each in changes:
+                        del resets[each[:2]]
                     event = event.changed(was_rewound=True) if went_back else event.changed(was_reset=True)
                 else:
                     other = owners.other_than(event.member, (each[:2] for each in changes))

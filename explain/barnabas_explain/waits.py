@@ -71,6 +71,11 @@ class Waiting:
         return open_ms > _LONG_MS and (self.is_idle or nearly)
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether the transaction gets records, and members wait longer for its end than they usually do."""
+        return (self.open_ms or 0) > _LONG_MS and not self.is_long
+
+    @property
     def text(self) -> str:
         """The transaction that consumers wait for, in one line."""
         topic, number = self.partition
@@ -116,6 +121,26 @@ def idle_ms(last_timestamp: int | None, open_ms: int | None, now_ms: int) -> int
     if last_timestamp is None or open_ms is None or last_timestamp < now_ms - open_ms - _EARLIER_MS:
         return None
     return max(now_ms - last_timestamp, 0)
+
+
+def of_work(waits: Iterable[Waiting]) -> list[str]:
+    """Name the transactions at work for whose ends members wait: one sentence for each."""
+    found: dict[object, list[Waiting]] = {}
+    for each in waits:
+        found.setdefault(each.partition if each.producer_id is None else each.producer_id, []).append(each)
+    return list(map(_of_work, found.values()))
+
+
+def _of_work(waits: Sequence[Waiting]) -> str:
+    where = partitions(by_topic(each.partition for each in waits))
+    records = sum(each.records for each in waits)
+    idle = [each.idle_ms for each in waits if each.idle_ms is not None]
+    last = f"It got its last record {ms(min(idle))} ago: it" if idle else "It"
+    return (
+        f"{where}: {counted(records, 'record')} {'comes' if records == 1 else 'come'} to read_committed members when"
+        f" {waits[0].transaction}, ends. {last} is probably at work, and needs no change. If records come too late: let"
+        " its producer commit more often (a shorter checkpoint interval)."
+    )
 
 
 def long_waits(waits: Iterable[Waiting]) -> list[Told]:

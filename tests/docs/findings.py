@@ -23,6 +23,7 @@ MEANING: Final = {
     "broker_not_reached": "members do not reach the broker that leads some of their partitions",
     "closed_by_broker": "the broker closed the connection of a member",
     "commits_last_record": "a member commits the offset of the last record in place of the next one",
+    "commits_of_another": "a member commits offsets of other partitions",
     "commits_of_lost": "a member sets back offsets of partitions that another one owns",
     "commits_often": "a member commits nearly each record by itself",
     "committed_in_turn": "clients that are not members commit the same partitions in turn",

@@ -432,6 +432,18 @@ def test_a_member_whose_offsets_another_one_sets_back_is_not_slow() -> None:
     assert [each.kind for each in told(group, owned, gone)] == ["slow_member"]
 
 
+def test_a_member_that_commits_offsets_of_other_partitions() -> None:
+    member: dict[str, Any] = {"member_id": "m1", "client_id": "c1", "host": "/h"}
+    change = {"topic": "t", "partition": 0, "before": 90, "after": 30}
+    of_another: dict[str, Any] = {"reads_on": True, "uncommitted": {"t": [1]}}
+    lost = event(FetchOutOfRange, 189_000, topic="t", partition=0, offset=90, log_start=0, log_end=20, **member)
+    back = event(CommitsWentBack, 190_000, changes=[change], **of_another, **member)
+    found = {each.kind: each for each in told(present(*TWO), over(100_000, move("m1", [0, 1])), lost, back)}
+    finding = found["commits_of_another"]
+    assert (finding.as_data()["severity"], finding.sure) == ("sick", "probable")
+    assert "it probably commits offsets of another partition there: it reads t-1, of which nothing" in finding.text
+
+
 @pytest.mark.parametrize(("client", "kinds"), [("c2", []), ("c1", ["slow_member"])])
 def test_a_member_that_reads_records_again_is_not_slow(client: str, kinds: list[str]) -> None:
     back = event(MemberRewound, 190_000, client=client, topic="t", partition=1, log_start=0, offset=5_000, position=4)

@@ -864,6 +864,8 @@ def test_a_position_that_was_reset_is_one_story_with_its_partitions_and_commits(
     assert "the group was too far behind, or the records had timestamps that were too old" in (lost.remedy or "")
     assert committed.text == "c1 (h) committed t-0 back from 50 to 40: its position had been reset."
     assert committed.remedy is None
+    later = event(CommitsWentBack, at=20_000, **member(1), changes=[changed(0, 60, 45)])
+    assert "either it went back" in explain(read([*events, later]))[-1].text, "the reset explains only the first one"
 
 
 def test_records_that_are_deleted_again_and_again_before_they_are_read_are_counted() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas_explain.waits import Waiting, idle_ms, long_waits
+from barnabas_explain.waits import Waiting, idle_ms, long_waits, of_work
 
 MINUTE = 60_000
 #: Of a producer that commits each 30 s, as Flink does at its checkpoints, and has 15 minutes for that.
@@ -48,6 +48,7 @@ SHORT = replace(FLINK, open_ms=40_000, timeout_ms=MINUTE)
 )
 def test_an_open_transaction_is_a_finding_if_it_is_not_at_work(waiting: Waiting, found: bool) -> None:
     assert bool(long_waits([waiting])) is found
+    assert not (waiting.is_at_work and found)
 
 
 def test_a_transaction_is_told_once_for_all_its_partitions() -> None:
@@ -60,6 +61,17 @@ def test_a_transaction_is_told_once_for_all_its_partitions() -> None:
     )
     assert str(told.remedy).startswith("Look whether its producer still runs. If it does, it probably commits at")
     assert "transaction.timeout.ms of 15 min" in str(told.remedy)
+
+
+def test_a_transaction_at_work_is_named_once_for_all_its_partitions() -> None:
+    assert FLINK.is_at_work
+    assert not replace(FLINK, open_ms=9_000).is_at_work, "members wait for so long all the time"
+    (said,) = of_work([FLINK, replace(FLINK, partition=("t", 1), records=2, idle_ms=None)])
+    assert said == (
+        "t-0 to t-1: 42 records come to read_committed members when an open transaction of producer id 7 (flink-0),"
+        " open for 28 s, ends. It got its last record 400 ms ago: it is probably at work, and needs no change. If"
+        " records come too late: let its producer commit more often (a shorter checkpoint interval)."
+    )
 
 
 def test_a_transaction_that_will_be_aborted_at_work() -> None:

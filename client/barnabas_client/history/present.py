@@ -168,18 +168,20 @@ async def observed(
 
 
 async def waited(admin: Admin, known: Present, since_ms: int) -> int:
-    """The number of partitions of members in which records have waited since a time, in ms since 1970.
+    """The number of partitions of members in which records have waited since a time, in ms since 1970, and not for the
+    end of a transaction at work.
 
     Raises:
         KafkaError: the offsets cannot be read.
     """
     owned = {place for reader in known.readers for place in reader.partitions}
+    owned -= {each.partition for each in known.at_work}
     places = {TopicPartition(*place): known.committed[place] for place in owned if known.lags.get(place)}
     found = await admin.list_offsets(dict.fromkeys(places, since_ms), raise_errors=False) if places else {}
     return sum(one.error is None and not 0 <= one.offset <= places[tp] for tp, one in found.items())
 
 
-async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Present:
+async def present(admin: Admin, view: GroupView, waits: Sequence[Waiting]) -> Present:
     """The group as the doctor sees it.
 
     Args:
@@ -243,6 +245,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         outside=outside,
         unseen=frozenset(unseen),
         waits=long_waits(waits),
+        at_work=[each for each in waits if each.is_at_work],
         assignor=view.group.protocol,
         has_epochs=view.group.epoch is not None,
     )
