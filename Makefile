@@ -173,12 +173,12 @@ fuzz: install ## send 1,000,000 odd and damaged requests to brokers without and 
 	$(BIN)/python -m tests.fuzz --requests 500000
 	$(BIN)/python -m tests.fuzz --requests 500000 --authorizer
 
-sim: install ## simulate 20,000 seeds of a coordinator with each group protocol and with both, 8,000 of a share group, 5,000 of a cluster, and 500 of a group with real clients on one broker and on three
+sim: install ## simulate 20,000 seeds of a coordinator with each group protocol and with both, 8,000 of a share group, 5,000 of a cluster with real clients, and 500 of a group on one broker and on three
 	$(BIN)/python -m tests.sim --seeds 20000
 	$(BIN)/python -m tests.sim --seeds 20000 --protocol consumer
 	$(BIN)/python -m tests.sim --seeds 20000 --protocol mixed
 	$(BIN)/python -m tests.sim --seeds 8000 --protocol share
-	$(BIN)/python -m tests.sim_cluster --seeds 5000
+	$(BIN)/python -m tests.world --seeds 5000 --cluster
 	$(BIN)/python -m tests.world --seeds 500
 	$(BIN)/python -m tests.world --seeds 500 --brokers 3
 

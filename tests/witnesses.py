@@ -23,7 +23,7 @@ SEARCH_SECONDS: Final = 900
 _SIMULATIONS: Final = {
     "tests.sim.test_simulation": "groups",
     "tests.broker.transactions.test_simulation": "transactions",
-    "tests.sim_cluster.test_simulation": "a cluster",
+    "tests.world.test_cluster": "a cluster",
     "tests.world.test_groups": "the world",
 }
 

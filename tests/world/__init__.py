@@ -11,9 +11,12 @@ How it works:
   random numbers, the bound socket, the files of the log directory, the thread of a group membership, etcd.
 - ``programs``: :class:`~tests.world.programs.Simulation`, a world with machines on which the composition root
   (:mod:`barnabas_broker.broker`) starts brokers, and programs that use :mod:`barnabas`; ``@simulated`` for a test.
+- ``etcd``: the model of etcd behind the network.
 - ``groups``: a group of real consumers with seeded faults, and its invariants; ``python -m tests.world`` runs seeds.
+- ``cluster``: three brokers with the faults of replication and the controller, among them those of ``adversary`` and
+  ``damage``; ``nodes`` are its machines, ``clients`` its programs, and ``ledger`` has its invariants.
 
 A test scripts hostile answers at the dispatcher: with ``script``, or as the public test broker does
 (:mod:`barnabas_broker.testing.tap`). The same seed gives the same run. An exception that is not caught fails it with
-the history: requests, their errors, and what was logged. :mod:`tests.sim_cluster` uses loop, network and disk as well.
+the history: requests, their errors, and what was logged.
 """

@@ -7,35 +7,45 @@ import time
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
-from typing import Any
+from typing import Any, Final
 
-from tests.world.groups import BUGS, Group
+from tests.world import cluster_bugs, groups
+from tests.world.cluster import Cluster
+from tests.world.groups import Group
 from tests.world.world import Violation
 
+_BUGS: Final = groups.BUGS | cluster_bugs.BUGS
 
-def _run(group: Group, bug: str | None) -> str | None:
-    planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
+
+def _scenario(arguments: argparse.Namespace, seed: int, **settings: Any) -> Group | Cluster:
+    if arguments.cluster:
+        return Cluster(seed, **settings)
+    return Group(seed, arguments.brokers, **settings)
+
+
+def _run(scenario: Group | Cluster, bug: str | None) -> str | None:
+    planted: AbstractContextManager[Any] = _BUGS[bug]() if bug is not None else nullcontext()
     with planted:
         try:
-            group.run()
+            scenario.run()
         except Violation as violation:
             return str(violation)
         except Exception as error:
-            return f"seed {group.world.seed}: {type(error).__name__}: {error}"
+            return f"seed {scenario.world.seed}: {type(error).__name__}: {error}"
     return None
 
 
-def _one(task: tuple[int, int, str | None]) -> str | None:
-    seed, brokers, bug = task
-    return _run(Group(seed, brokers), bug)
+def _one(task: tuple[argparse.Namespace, int]) -> str | None:
+    arguments, seed = task
+    return _run(_scenario(arguments, seed), arguments.bug)
 
 
-def _replay(seed: int, brokers: int, bug: str | None) -> int:
+def _replay(arguments: argparse.Namespace) -> int:
     """Run one seed and print its history, with what brokers and clients log."""
-    group = Group(seed, brokers, level=logging.INFO)
-    group.world.trace = deque()
-    violation = _run(group, bug)
-    print(violation or "\n".join(group.world.history()))
+    scenario = _scenario(arguments, arguments.seed, level=logging.INFO)
+    scenario.world.trace = deque()
+    violation = _run(scenario, arguments.bug)
+    print(violation or "\n".join(scenario.world.history()))
     return 0 if violation is None else 1
 
 
@@ -46,15 +56,17 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one and print its history")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3), help="3 for a group on replicated partitions")
-    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and stop when it is found")
+    parser.add_argument("--cluster", action="store_true", help="replication and the controller, without a group")
+    parser.add_argument("--bug", choices=sorted(_BUGS), help="plant a bug, and stop when it is found")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
+    arguments.cluster |= arguments.bug in cluster_bugs.BUGS
     if arguments.seed is not None:
-        return _replay(arguments.seed, arguments.brokers, arguments.bug)
+        return _replay(arguments)
     seeds = range(arguments.start, arguments.start + arguments.seeds)
     started, ran, failed = time.monotonic(), 0, 0
     with Pool(arguments.jobs) as pool:
-        for violation in pool.imap(_one, ((seed, arguments.brokers, arguments.bug) for seed in seeds), chunksize=4):
+        for violation in pool.imap(_one, ((arguments, seed) for seed in seeds), chunksize=4):
             ran += 1
             if violation is not None:
                 failed += 1

@@ -15,6 +15,8 @@ from itertools import count
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 from warnings import catch_warnings, simplefilter
 
+#: How often an exception is thrown into a coroutine that waits in one finally after the other.
+_THROWS: Final = 100
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -89,6 +91,13 @@ def _drop(handle: Any) -> None:
     for each in handle._args or ():
         if isinstance(each, asyncio.Future) and each.done() and not each.cancelled():
             each.exception()
+
+
+def _unwind(coroutine: Any) -> None:
+    """End a coroutine. Those that it waits for end as well: ``close`` would leave one that waits in a finally."""
+    with suppress(Exception, asyncio.CancelledError):
+        for _ in range(_THROWS):
+            coroutine.throw(asyncio.CancelledError)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -242,8 +251,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False
                 with catch_warnings():
                     simplefilter("ignore", RuntimeWarning)  # a coroutine that it begins to wait for never runs
-                    with suppress(RuntimeError):  # it waits in a finally
-                        task.get_coro().close()
+                    _unwind(task.get_coro())
         self._kept.clear()
         self.ready.clear()
         self._timers.clear()

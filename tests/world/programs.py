@@ -24,8 +24,8 @@ from barnabas_protocol.messages.alter_partition_reassignments import (
 )
 from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas_protocol.registry import ApiKey
-from tests.sim_cluster.etcd import Etcd
 from tests.world.broker import ScriptedBroker, until
+from tests.world.etcd import Etcd
 from tests.world.loop import LIFE, Life
 from tests.world.network import Network
 from tests.world.seams import seams
@@ -177,6 +177,7 @@ class Simulation(World):
         machines: those with a broker, by name.
         logged: the messages that brokers and programs have logged.
         clocks: seconds by which the time of day of a machine or program is wrong, by its name.
+        rates: how fast the clocks of a machine are, by its name; 1 for those that are right.
     """
 
     def __init__(self, seed: int = 0, level: int = logging.WARNING) -> None:
@@ -187,6 +188,7 @@ class Simulation(World):
         self.machines: dict[str, Machine] = {}
         self.logged: list[str] = []
         self.clocks: dict[str, float] = {}
+        self.rates: dict[str, float] = {}
 
     async def machine(self, **keys: str) -> Machine:
         """Start a broker with keys like ``num_partitions="2"`` on a machine of its own."""
@@ -263,7 +265,9 @@ class Simulation(World):
         """
         with (
             self._logged(),
-            seams(self, self.network, self.etcd, lambda name: self.machines[name].files, self.clocks),
+            seams(
+                self, self.network, self.etcd, lambda name: self.machines[name].files, self.clocks, self.rates, START
+            ),
         ):
             try:
                 task: asyncio.Task[T] = self.program("program").context.run(self.loop.create_task, work())

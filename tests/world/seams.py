@@ -9,10 +9,10 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker import stores
@@ -21,18 +21,22 @@ from barnabas_broker.cluster.member import ClusterConnection
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import CLUSTER_URL
 from barnabas_broker.files import Files
-from barnabas_broker.server import listeners
+from barnabas_broker.replication import alter_partition, replica
+from barnabas_broker.server import connection, listeners, server
 from barnabas_broker.storage import LogDirectory
-from barnabas_client import config
+from barnabas_client import config, tasks
 from barnabas_client.membership import membership
 from barnabas_client.membership.thread import MemberThread, MemberThreadOwner
 from barnabas_client.network import retries
-from tests.sim_cluster.etcd import Etcd, SimKv
 from tests.world.broker import EPOCH
 from tests.world.disk import Background
+from tests.world.etcd import Etcd, SimKv
 from tests.world.loop import LIFE, Life, VirtualLoop
 from tests.world.network import Listener, Network
 from tests.world.world import World
+
+#: Modules that iterate over sets of connections, tasks and replicas.
+_WITH_SETS: Final = (alter_partition, connection, replica, server, tasks)
 
 
 def _life() -> Life:
@@ -43,7 +47,13 @@ def _life() -> Life:
 
 @contextmanager
 def seams(
-    world: World, network: Network, etcd: Etcd, files: Callable[[str], Files], clocks: Mapping[str, float]
+    world: World,
+    network: Network,
+    etcd: Etcd,
+    files: Callable[[str], Files],
+    clocks: Mapping[str, float],
+    rates: Mapping[str, float],
+    start: float,
 ) -> Iterator[None]:
     """Replace clocks, random numbers, sockets, files, threads and etcd.
 
@@ -53,9 +63,19 @@ def seams(
         etcd: that of clusters.
         files: those of a machine, by the name of its process.
         clocks: seconds by which the time of day of a process is wrong, by its name.
+        rates: how fast the clocks of a process are, by its name.
+        start: the time at which all clocks agree.
     """
-    now, loop = world.loop.time, world.loop
+    loop = world.loop
     opened = LogDirectory.open
+
+    def drifting() -> float:
+        life, right = LIFE.get(), loop.time()
+        rate = None if life is None else rates.get(life.name)
+        # To the nanosecond, as clocks are read: a shorter time would be too short for the loop's clock to move.
+        return right if rate is None else round(start + (right - start) * rate, 9)
+
+    now = drifting if rates else loop.time
 
     def time_of_day() -> float:
         life = LIFE.get()
@@ -91,11 +111,44 @@ def seams(
         patch.object(LogDirectory, "open", open_directory),
         patch.object(stores, "RealFiles", lambda mode: files(_life().name)),
         patch.object(stores, "open_cluster", open_cluster),
+        ExitStack() as stack,
     ):
+        for module in _WITH_SETS:
+            stack.enter_context(patch.object(module, "set", _InOrder, create=True))
         try:
             yield
         finally:
             random.setstate(state)
+
+
+class _InOrder(set[Any]):
+    """A set that iterates in the order of insertion: that of a plain one depends on where its objects are in memory."""
+
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__()
+        self._order: dict[Any, None] = {}
+        for item in items:
+            self.add(item)
+
+    def add(self, item: Any) -> None:
+        super().add(item)
+        self._order[item] = None
+
+    def discard(self, item: Any) -> None:
+        super().discard(item)
+        self._order.pop(item, None)
+
+    def pop(self) -> Any:
+        item = next(iter(self._order))
+        self.discard(item)
+        return item
+
+    def clear(self) -> None:
+        super().clear()
+        self._order.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._order)
 
 
 class _ThreadLoop:

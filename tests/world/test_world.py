@@ -1,6 +1,7 @@
 """The world: time, processes, connections and disks are as on real machines, and a seed repeats its run."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.world.answers import Answer
 from tests.world.network import WINDOW
-from tests.world.programs import Machine, Simulation, simulated
+from tests.world.programs import START, Machine, Simulation, simulated
 from tests.world.world import Violation
 
 
@@ -96,6 +97,48 @@ def test_an_exception_that_is_not_caught_fails_with_the_history() -> None:
 
     with pytest.raises(Violation, match=r"(?s)^seed 7, .*uncaught ZeroDivisionError.*broker-0 starts"):
         world.play(main)
+
+
+def test_what_waits_in_a_finally_ends_with_the_world() -> None:
+    world, ended = Simulation(), []
+
+    async def stop() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            try:
+                await asyncio.sleep(10)
+            finally:
+                ended.append("stop")
+
+    async def live() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await stop()
+
+    async def main() -> None:
+        world.program("p").spawn(live(), "live")
+        await asyncio.sleep(1)
+
+    world.play(main)
+    assert ended == ["stop"]
+
+
+def test_the_clock_of_a_machine_drifts() -> None:
+    world = Simulation()
+    world.rates["slow"] = 0.5
+
+    async def clock() -> float:
+        return time.monotonic()
+
+    async def main() -> None:
+        life = world.program("slow")
+        assert time.monotonic() == await world.run_in(life, clock())
+        await asyncio.sleep(10)
+        assert (time.monotonic() - START, await world.run_in(life, clock()) - START) == (10, 5)
+
+    world.play(main)
 
 
 class _Peer(asyncio.BufferedProtocol):

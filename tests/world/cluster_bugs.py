@@ -19,8 +19,8 @@ from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory
 from barnabas_protocol.errors import ErrorCode
-from tests.sim_cluster.etcd import SimKv
 from tests.witnesses import named
+from tests.world.etcd import SimKv
 
 
 def proposed_followers_do_not_count() -> AbstractContextManager[Any]:
@@ -89,9 +89,16 @@ def fetches_count_for_the_node_id() -> AbstractContextManager[Any]:
     right = fetcher.ReplicaFetcherManager.__init__
 
     def created(
-        self: Any, config: Any, node_id: int, registered: Any, ended: Any, epoch: Callable[[], int], *more: Any
+        self: Any,
+        config: Any,
+        node_id: int,
+        registered: Any,
+        ended: Any,
+        epoch: Callable[[], int],
+        *more: Any,
+        **named: Any,
     ) -> None:
-        right(self, config, node_id, registered, ended, lambda: max(0, epoch()), *more)
+        right(self, config, node_id, registered, ended, lambda: max(0, epoch()), *more, **named)
 
     stack = ExitStack()
     stack.enter_context(patch.object(fetcher.ReplicaFetcherManager, "__init__", created))

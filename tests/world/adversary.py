@@ -18,9 +18,9 @@ from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.replication.leadership import Leadership
 from barnabas_protocol.errors import KafkaError
-from tests.sim_cluster.broker import TOPIC, Node
-from tests.sim_cluster.etcd import ETCD, Etcd, SimKv
+from tests.world.etcd import ETCD, Etcd, SimKv
 from tests.world.network import Network
+from tests.world.nodes import TOPIC, Node
 from tests.world.world import World
 
 #: How often an opportunity for a fault is used.
@@ -102,23 +102,23 @@ class Adversary:
 
     def _overtaken(self, leader: int, follower: int) -> None:
         """Another broker adds partitions before etcd receives a leader's proposal; the follower to add lags."""
-        world, running = self._world, self._nodes[leader].up
+        world, running = self._world, self._nodes[leader].running
         if running is None:
             return
         world.note("strike: a change overtakes the addition of broker %d to an ISR of broker %d", follower, leader)
-        running.kv.held = world.between(0.02, 0.8)
+        running.hold(world.between(0.02, 0.8))
         self._network.cut(self._nodes[leader].name, self._nodes[follower].name, world.between(0.1, 2.0))
         self.grow(but=leader)
 
     def _straggler(self, kv: SimKv) -> None:
         """A broker is frozen, and its request arrives when its lease expires."""
         world = self._world
-        node = next((node for node in self._nodes.values() if node.up is not None and node.up.kv is kv), None)
+        node = next((each for each in self._nodes.values() if each.running and each.running.life is kv.life), None)
         if node is None:
             return  # a broker whose machine was replaced
-        running = node.up
+        running = node.running
         assert running is not None
-        lease = 0 if running.member is None else running.member.lifecycle.lease
+        lease = 0 if running.lifecycle is None else running.lifecycle.lease
         ends = self._etcd.model.expires(lease)
         if ends is None or running.life.frozen:
             return
@@ -132,9 +132,9 @@ class Adversary:
         world = self._world
         world.note("strike: broker %d returns while broker %d ends its registration", node_id, lifecycle.me.node_id)
         for node in self._nodes.values():
-            if node.up is not None and node.up.member is not None and node.up.member.lifecycle is lifecycle:
-                node.up.kv.held = world.between(0.0, 0.9)
-        self._nodes[node_id].start()
+            if node.running is not None and node.running.lifecycle is lifecycle:
+                node.running.hold(world.between(0.0, 0.9))
+        self._nodes[node_id].begin()
 
     def flap(self) -> None:
         """A broker leads, follows and leads again, and learns of it late; a new ISR member lags then."""
@@ -145,7 +145,7 @@ class Adversary:
             return
         world.note("strike: the leadership of broker %d moves to another and back", first)
         self._nodes[first].kill()
-        world.after(world.between(0.05, 1.0), self._nodes[first].start)
+        world.after(world.between(0.05, 1.0), self._nodes[first].begin)
 
         def lags(node_id: int) -> Callable[[], None]:
             def step() -> None:
@@ -165,7 +165,7 @@ class Adversary:
                 for other in others:
                     if other != node_id:
                         self._network.cut(self._nodes[node_id].name, self._nodes[other].name, world.between(1.0, 3.0))
-                running = self._nodes[first].up
+                running = self._nodes[first].running
                 if running is not None:
                     running.stop()
                     world.after(world.between(0.1, 0.5), self._again, self._nodes[first])
@@ -184,7 +184,7 @@ class Adversary:
 
     def _again(self, node: Node) -> None:
         node.kill()
-        node.start()
+        node.begin()
 
     def _prefer(self) -> None:
         """Elect preferred leaders."""
@@ -211,7 +211,7 @@ class Adversary:
                 await cluster.change(lambda image: (decide(image), None))
 
         for node in self._nodes.values():
-            running = node.up
+            running = node.running
             if node.node_id != but and running is not None and running.cluster is not None and running.epoch >= 0:
                 running.life.spawn(ask(running.cluster), "change")
                 return

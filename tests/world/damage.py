@@ -18,9 +18,10 @@ from barnabas_broker.cluster.image import Event, Image, PartitionInfo
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.names import INDEXES, LOG, partition_directory
 from barnabas_protocol.records.batches import HEADER_SIZE
-from tests.sim_cluster.adversary import Adversary
-from tests.sim_cluster.broker import ROOT, TOPIC, Node
-from tests.sim_cluster.checker import Checker
+from tests.world.adversary import Adversary
+from tests.world.broker import DATA
+from tests.world.ledger import Checker
+from tests.world.nodes import TOPIC, Node
 from tests.world.world import World
 
 #: Of so many seeds one has damage.
@@ -85,7 +86,7 @@ class Damage:
         return low + (high - low) * self._chance.random()
 
     def _is_whole(self, node: Node) -> bool:
-        known, running = self._checker.truth.brokers.get(node.node_id), node.up
+        known, running = self._checker.truth.brokers.get(node.node_id), node.running
         if running is None or known is None or known.epoch != running.epoch or running.directory is None:
             return False
         infos = self._checker.truth.topics[TOPIC].partitions
@@ -97,7 +98,7 @@ class Damage:
         return True
 
     def _logs(self, node: Node, where: TopicPartition) -> list[Path]:
-        folder = ROOT / partition_directory(where)
+        folder = DATA / partition_directory(where)
         if not node.files.exists(folder):
             return []
         return [folder / name for name in sorted(node.files.names(folder)) if name.endswith(LOG)]
@@ -125,11 +126,12 @@ class Damage:
 
     def _flip_and_start(self, node: Node, where: TopicPartition) -> None:
         self._down(node)
-        self._world.after(0.1, node.start)
+        self._world.after(0.1, node.begin)
         files = [path for path in self._logs(node, where) if len(node.files.content(path)) > HEADER_SIZE]
         if not files or not self._may_hurt(node, where):
             return
-        path = self._chance.choice(files)
+        # A start reads the last segment, and finds what is damaged there: only a reader finds it in those before.
+        path = self._chance.choice(files[:-1] or files)
         content = node.files.content(path)
         positions, at = [], 0
         while at + HEADER_SIZE < len(content):
@@ -159,7 +161,7 @@ class Damage:
                 self._world.after(self._between(0.1, 2.5), self._move, node, where)
 
         self._when(
-            lambda: me in self._info(where).isr and node.up is not None and self._info(where).leader != me,
+            lambda: me in self._info(where).isr and node.running is not None and self._info(where).leader != me,
             lambda: self._prefer(where, me),
         )
         self._when(lambda: self._info(where).leader == me, read)
@@ -204,11 +206,11 @@ class Damage:
                 self._adversary.change(prefer_leaders)
             case "order":
                 self._prefer(where, self._chance.choice(info.replicas))
-            case "stop" if node.up is not None:
-                self._stop(node, node.start)
+            case "stop" if node.running is not None:
+                self._stop(node, node.begin)
             case "kill leader" if leader is not None:
                 leader.kill()
-                self._world.after(self._between(*_WAITS), leader.start)
+                self._world.after(self._between(*_WAITS), leader.begin)
 
     def _stopped(self, node: Node, where: TopicPartition) -> None:
         """Files of a broker are damaged after a clean stop."""
@@ -233,7 +235,7 @@ class Damage:
             self._hurt_and_start(node, where, 0.0 if first else self._between(0.0, 4.0))
             for each in self._checker.nodes.values():
                 if each is not node:
-                    self._world.after(self._between(0.5 if first else 0.0, 6.0), each.start)
+                    self._world.after(self._between(0.5 if first else 0.0, 6.0), each.begin)
 
         stop_next()
 
@@ -242,12 +244,12 @@ class Damage:
         if not self._world.faults:
             self._start_all()
             return
-        if node.up is not None:
-            node.up.stop()
+        if node.running is not None:
+            node.running.stop()
         deadline = self._world.now + _STOPS
 
         def check() -> None:
-            if node.up is not None and self._world.now < deadline and self._world.faults:
+            if node.running is not None and self._world.now < deadline and self._world.faults:
                 self._world.after(0.05, check)
             else:
                 self._down(node)
@@ -257,7 +259,7 @@ class Damage:
 
     def _start_all(self) -> None:
         for node in self._checker.nodes.values():
-            node.start()
+            node.begin()
 
     def _down(self, node: Node) -> None:
         known = self._checker.truth.brokers.get(node.node_id)
@@ -276,11 +278,11 @@ class Damage:
         if self._may_hurt(node, where):
             node.damaged = True
             self._hurt(node, where)
-        self._world.after(pause, node.start)
+        self._world.after(pause, node.begin)
 
     def _hurt(self, node: Node, where: TopicPartition) -> None:
         """Damage what is on the disk of a broker that is down."""
-        files, chance, folder = node.files, self._chance, ROOT / partition_directory(where)
+        files, chance, folder = node.files, self._chance, DATA / partition_directory(where)
         paths = self._logs(node, where)
         if not paths:
             return

@@ -12,48 +12,28 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster import etcd_store, member
 from barnabas_broker.cluster.controller import topics
 from barnabas_broker.cluster.event_json import event_from_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionChanged, PartitionInfo
 from barnabas_broker.cluster.kv import KeyChanges
 from barnabas_broker.handlers import dispatch
-from barnabas_broker.replication import alter_partition, replica
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
 from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.slices import joined
+from barnabas_client.producer.accumulator import ProducerBatch
+from barnabas_client.producer.sender import Sender
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.records.batches import iter_batches
-from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
-from tests.sim_cluster.etcd import Etcd
+from tests.world.etcd import Etcd
 from tests.world.loop import LIFE, Life
+from tests.world.nodes import Node, Running
 from tests.world.world import World
 
+#: Of all keys in etcd.
+PREFIX: Final = "/world/"
 _CHUNK: Final = 1 << 20
-
-
-class _InOrder(set[Any]):
-    """A set that iterates in insertion order, so that a seed can be replayed."""
-
-    def __init__(self, items: Any = ()) -> None:
-        super().__init__()
-        self._order: dict[Any, None] = {}
-        for item in items:
-            self.add(item)
-
-    def add(self, item: Any) -> None:
-        super().add(item)
-        self._order[item] = None
-
-    def discard(self, item: Any) -> None:
-        super().discard(item)
-        self._order.pop(item, None)
-
-    def clear(self) -> None:
-        super().clear()
-        self._order.clear()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._order)
 
 
 class _Loud:
@@ -91,7 +71,7 @@ class Checker:
         self.nodes: dict[int, Node] = {}
         #: Machines that were replaced, whose brokers may still run.
         self.replaced: list[Node] = []
-        self.truth = Image(CLUSTER_ID)
+        self.truth = Image("")
         self.sequence = 0
         self.ledgers: dict[TopicPartition, Ledger] = {}
         #: Processes to which a firewall has refused connections, so that others take them for ended.
@@ -170,8 +150,8 @@ class Checker:
                 continue
             incarnation = json.loads(entry.value)["incarnation"]
             for node in (*self.nodes.values(), *self.replaced):
-                run = node.running
-                if run is None or run.member is None or run.member.lifecycle.me.incarnation != incarnation:
+                run = node.last
+                if run is None or run.lifecycle is None or run.lifecycle.me.incarnation != incarnation:
                     continue
                 if run.life is life:
                     return
@@ -216,7 +196,7 @@ class Checker:
             if known is None or known.epoch == self.nodes[node_id].lost_epoch:
                 continue  # it has lost power or its disk, and leaves the ISR before it returns
             node = self._machine(known)
-            if node.damaged and node.up is None:
+            if node.damaged and node.running is None:
                 continue  # it says what it has lost when it registers: a backup of etcd does not know
             if (has := node.log_end(where)) < end:
                 self.world.fail(
@@ -226,19 +206,35 @@ class Checker:
 
     def _machine(self, broker: BrokerInfo) -> Node:
         """The machine that is registered as this broker."""
-        return next((each for each in self.replaced if each.directory == broker.directory), self.nodes[broker.node_id])
+        return next(
+            (each for each in self.replaced if each.directory_id == broker.directory), self.nodes[broker.node_id]
+        )
 
-    def image_changed(self, running: Running, sequence: int, image: Image) -> None:
-        """A broker has a new image."""
-        if self._images.get(sequence) != image:
-            self.world.fail(f"broker {running.node.node_id} has a different image after batch {sequence} than etcd")
+    def _built(self, broker: BrokerServer) -> None:
+        """The parts of a broker are there, and it is going to register."""
+        running, cluster = self._running(), broker.services.cluster
+        running.broker = running.node.broker = broker
+        running.node.directory_id = broker.directory.directory_id
+
+        def changed(image: Image, events: Sequence[Event]) -> None:
+            truth = self._images.get(cluster.sequence)
+            if truth is None or image != truth._replace(cluster_id=image.cluster_id):
+                name = running.node.name
+                self.world.fail(f"{name} has a different image after batch {cluster.sequence} than etcd")
+
+        cluster.subscribe(changed)
 
     # The logs
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Intercept appends, high watermarks and truncations of all logs."""
+        """Intercept starts of brokers, appends, high watermarks and truncations of all logs."""
         append, mark, end = Log.append_as_leader, Log.set_high_watermark, Log._set_end
+        serve = BrokerServer._serve
+
+        async def seen_serve(broker: BrokerServer, users: Any) -> None:
+            self._built(broker)
+            await serve(broker, users)
 
         def seen_append(log: Log, *args: Any, **kwargs: Any) -> AppendInfo:
             info = append(log, *args, **kwargs)
@@ -254,27 +250,28 @@ class Checker:
             self._truncated(log, offset)
             end(log, offset)
 
+        def starts_over(sender: Sender, batch: ProducerBatch, error: KafkaError) -> None:
+            self.world.fail(f"an idempotent producer starts over, so records were lost: {batch.tp}: {error}")
+
         with ExitStack() as stack:
+            stack.enter_context(patch.object(BrokerServer, "_serve", seen_serve))
+            stack.enter_context(patch.object(Sender, "_start_over", starts_over))
             for name, seen in (
                 ("append_as_leader", seen_append),
                 ("set_high_watermark", seen_mark),
                 ("_set_end", seen_end),
             ):
                 stack.enter_context(patch.object(Log, name, seen))
-            for module in (alter_partition, replica):
-                stack.enter_context(patch.object(module, "set", _InOrder, create=True))
             for module in (member, dispatch):
                 stack.enter_context(patch.object(module, "log", _Loud(self.world, module.log)))
             stack.enter_context(patch.object(etcd_store, "SNAPSHOT_BATCHES", 6))
-            stack.enter_context(patch.object(topics, "PRODUCER_ID_BLOCK", 3))
+            stack.enter_context(patch.object(topics, "PRODUCER_ID_BLOCK", 1))
             yield
 
     def _running(self) -> Running:
         life = LIFE.get()
         nodes = (*self.nodes.values(), *self.replaced)
-        running = next(node.running for node in nodes if node.running and node.running.life is life)
-        assert running is not None
-        return running
+        return next(node.last for node in nodes if node.last is not None and node.last.life is life)
 
     def _appended(self, log: Log, epoch: int, info: AppendInfo) -> None:
         running, where = self._running(), log.topic_partition
@@ -332,13 +329,13 @@ class Checker:
                     ledger.batches[header.base_offset] = at, bytes(batch)
                     ledger.end = at
                 else:
-                    self.compare(where, header.base_offset, batch, f"the log of {key[:2]} (broker, run)")
+                    self._compare(where, header.base_offset, batch, f"the log of {key[:2]} (broker, run)")
         self._verified[key] = at
         if grown:
             self.world.note("committed: %s up to %d, by broker %d", where, ledger.end, key[0])
             self._check_isr(where)
 
-    def compare(self, where: TopicPartition, offset: int, batch: Any, whose: str) -> None:
+    def _compare(self, where: TopicPartition, offset: int, batch: Any, whose: str) -> None:
         """Check that a batch is the committed one."""
         known = self.ledger(where).batches.get(offset)
         if known is None or known[1] != bytes(batch):

@@ -1,16 +1,15 @@
 """A leader is cut off from its followers, which reach each other, etcd and the clients: writes continue."""
 
+import asyncio
 from typing import Final
 
 import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
-from tests.sim_cluster.adversary import Adversary
-from tests.sim_cluster.broker import TOPIC, Node
-from tests.sim_cluster.etcd import ETCD
-from tests.sim_cluster.scenario import BROKERS, Scenario
-
-pytestmark = pytest.mark.usefixtures("quiet")
+from tests.world.adversary import Adversary
+from tests.world.cluster import BROKERS, Cluster
+from tests.world.etcd import ETCD
+from tests.world.nodes import TOPIC, Node
 
 #: Seeds of each kind of cut.
 SEEDS: Final = 12
@@ -19,12 +18,15 @@ _CUT_SECONDS: Final = 60.0
 _SECONDS: Final = 25.0
 
 
-class Cut(Scenario):
+class Cut(Cluster):
     """One partition, and no fault but the cut.
 
     Args:
         seed: of all random choices.
     """
+
+    #: A new program may ask the broker that is cut off from etcd for its producer id.
+    restarts = 0.0
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -40,25 +42,25 @@ class Cut(Scenario):
         """The partition, as etcd has it."""
         return self.checker.truth.topics[TOPIC].partitions[0]
 
-    def acknowledge(self, what: str) -> None:
+    async def acknowledge(self, what: str) -> None:
         """Wait until each producer has some more acknowledgements."""
         goals = [(producer, len(producer.acknowledged) + 3) for producer in self.producers]
-        self._until(lambda: all(len(each.acknowledged) >= goal for each, goal in goals), _SECONDS, what)
+        await self.until(lambda: all(len(each.acknowledged) >= goal for each, goal in goals), _SECONDS, what)
 
     def cut(self, leader: Node, follower: Node) -> None:
         """Cut a follower off from the leader."""
         self.world.note("cut: broker %d from broker %d", follower.node_id, leader.node_id)
         self.network.cut(leader.name, follower.name, _CUT_SECONDS)
 
-    def _suffer(self) -> None:
-        self._until(lambda: len(self.partition().isr) == BROKERS, _SECONDS, "not all replicas are in sync")
-        self.acknowledge("no record is acknowledged")
+    async def _suffer(self) -> None:
+        await self.until(lambda: len(self.partition().isr) == BROKERS, _SECONDS, "not all replicas are in sync")
+        await self.acknowledge("no record is acknowledged")
         leader = self.checker.nodes[self.partition().leader]
         followers = self.world.chance.sample([each for each in self.nodes if each is not leader], 2)
-        self.cut_off(leader, *followers)
-        self.acknowledge("the leader is cut off, and no record is acknowledged")
+        await self.cut_off(leader, *followers)
+        await self.acknowledge("the leader is cut off, and no record is acknowledged")
 
-    def cut_off(self, leader: Node, first: Node, second: Node) -> None:
+    async def cut_off(self, leader: Node, first: Node, second: Node) -> None:
         """Cut both followers off from the leader."""
         self.cut(leader, first)
         self.cut(leader, second)
@@ -67,41 +69,41 @@ class Cut(Scenario):
 class OneAfterTheOther(Cut):
     """The second follower is cut off some time after the first one, which may have left the ISR by then."""
 
-    def cut_off(self, leader: Node, first: Node, second: Node) -> None:
+    async def cut_off(self, leader: Node, first: Node, second: Node) -> None:
         self.cut(leader, first)
-        self.world.run(self.world.now + self.world.between(0.0, 8.0))
+        await asyncio.sleep(self.world.between(0.0, 8.0))
         self.cut(leader, second)
 
 
 class WhileOneIsDown(Cut):
     """One follower is down when the other one is cut off, and returns after that has left the ISR."""
 
-    def cut_off(self, leader: Node, first: Node, second: Node) -> None:
+    async def cut_off(self, leader: Node, first: Node, second: Node) -> None:
         second.kill()
-        self._until(lambda: second.node_id not in self.checker.truth.brokers, _SECONDS, "the broker is registered")
+        await self.until(lambda: second.node_id not in self.checker.truth.brokers, _SECONDS, "the broker is registered")
         self.cut(leader, first)
         self.cut(leader, second)
-        self._until(lambda: self.partition().isr == (leader.node_id,), _SECONDS, "the ISR stays")
-        second.start()
+        await self.until(lambda: self.partition().isr == (leader.node_id,), _SECONDS, "the ISR stays")
+        second.begin()
 
 
 class EachFromTheOthers(Cut):
     """No broker reaches another one for some time, so that any leader can only resign."""
 
-    def cut_off(self, leader: Node, first: Node, second: Node) -> None:
-        super().cut_off(leader, first, second)
+    async def cut_off(self, leader: Node, first: Node, second: Node) -> None:
+        await super().cut_off(leader, first, second)
         self.cut(first, second)
-        self.world.run(self.world.now + self.world.between(1.0, 20.0))
+        await asyncio.sleep(self.world.between(1.0, 20.0))
         self.network.cuts.clear()
 
 
 class FromAllButClients(Cut):
     """The leader is cut off from etcd, too, and does not hear that it was replaced. Producers wait for its answers."""
 
-    def cut_off(self, leader: Node, first: Node, second: Node) -> None:
-        for producer in self.producers:
-            producer.patience = _CUT_SECONDS
-        super().cut_off(leader, first, second)
+    request_ms = int(_CUT_SECONDS * 1000)
+
+    async def cut_off(self, leader: Node, first: Node, second: Node) -> None:
+        await super().cut_off(leader, first, second)
         self.network.cut(leader.name, ETCD, _CUT_SECONDS)
 
 
