@@ -1825,16 +1825,19 @@ def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: i
     if not any(isinstance(event, CommitsWentBack) and event.time >= since_ms for event in events):
         return []
     here = {reader.member.member_id for reader in present.readers}
-    back = [
-        event
-        for event in completed(events)
-        if isinstance(event, CommitsWentBack) and event.time >= since_ms and event.member.member_id in here
-    ]
-    of_another = {event.member: event for event in back if event.is_of_another}
+    back = [event for event in completed(events) if isinstance(event, CommitsWentBack) and event.time >= since_ms]
+    # The offsets of a program that was stopped are as wrong as before.
+    of_another = {
+        event.member.client_id: event
+        for event in back
+        if event.is_of_another and (event.member.member_id in here or not here)
+    }
     of_lost = {
         (event.member, event.owner): event
         for event in back
-        if event.owner is not None and event.owner.member_id in here and not event.is_of_another
+        if event.owner is not None
+        and {event.member.member_id, event.owner.member_id} <= here
+        and not event.is_of_another
     }
     return [
         *(_of_commit(present, "commits_of_another", event, PROBABLE) for event in of_another.values()),

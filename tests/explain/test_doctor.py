@@ -442,6 +442,8 @@ def test_a_member_that_commits_offsets_of_other_partitions() -> None:
     finding = found["commits_of_another"]
     assert (finding.as_data()["severity"], finding.sure) == ("sick", "probable")
     assert "it probably commits offsets of another partition there: it reads t-1, of which nothing" in finding.text
+    stopped = told(present(state="Empty"), over(100_000, move("m1", [0, 1])), back)
+    assert [each.kind for each in stopped] == ["commits_of_another"]
 
 
 @pytest.mark.parametrize(("client", "kinds"), [("c2", []), ("c1", ["slow_member"])])
