@@ -64,6 +64,8 @@ class Damage:
         self._end = 0.0
         #: The broker whose files are damaged, until it is whole again.
         self._node: Node | None = None
+        #: Whether that has yet to come: until then it looks whole.
+        self._is_due = False
 
     def begin(self, end: float) -> None:
         """Damage something now and then, until the time `end`."""
@@ -76,7 +78,7 @@ class Damage:
         node = self._node
         if node is None:
             return False
-        if self._is_whole(node):
+        if not self._is_due and self._is_whole(node):
             self._world.note("broker %d is whole again", node.node_id)
             node.damaged = False
             self._node = None
@@ -113,7 +115,7 @@ class Damage:
         full = all(len(truth[each.partition].isr) == len(self._checker.nodes) for each in self._partitions)
         if not self.pending and full and self._calm() and all(self._checker.ledger(w).end for w in self._partitions):
             node, where = chance.choice(list(self._checker.nodes.values())), chance.choice(self._partitions)
-            self._node = node
+            self._node, self._is_due = node, True
             chance.choice((self._flipped, self._flipped, self._stopped, self._killed, self._all_stopped))(node, where)
         world.after(self._between(0.1, 0.5), self._try)
 
@@ -126,6 +128,7 @@ class Damage:
 
     def _flip_and_start(self, node: Node, where: TopicPartition) -> None:
         self._down(node)
+        self._is_due = False
         self._world.after(0.1, node.begin)
         files = [path for path in self._logs(node, where) if len(node.files.content(path)) > HEADER_SIZE]
         if not files or not self._may_hurt(node, where):
@@ -275,6 +278,7 @@ class Damage:
 
     def _hurt_and_start(self, node: Node, where: TopicPartition, pause: float) -> None:
         self._down(node)
+        self._is_due = False
         if self._may_hurt(node, where):
             node.damaged = True
             self._hurt(node, where)
