@@ -75,6 +75,9 @@ FIELDS: Final = {
     "shortened": "whether lists are left out, because the record would be too long",
     "client_reason": "why, in the words of the client",
     "heard_ago_ms": "the time since the last request of the member",
+    "heartbeat_ago_ms": "the time since its last heartbeat, or since it got the response to its JoinGroup",
+    "heartbeat_ms": "the time between the last two heartbeats of the member",
+    "delay_ms": "for how long a group that was empty waits for more members: `group.initial.rebalance.delay.ms`",
     "positions": "topic, partition and committed offset of the first partitions of the member; -1 for none",
     "furthest": "topic, partition and the last offset from which the member fetched, of partitions whose committed"
     " offsets stood still meanwhile",
@@ -151,7 +154,7 @@ FIELDS: Final = {
     "reason": "why, in words",
     "leader": "the member that assigns partitions",
     "joined_after": "when members rejoined, `after_ms` after the start, the last one first; they were told to `told_ms`"
-    " after it, if they were",
+    " after it, if they were, and `heartbeat_ms` are between their last two heartbeats",
     "join_took_ms": "how long the join phase took",
     "sync_took_ms": "how long it took until the leader had assigned partitions",
     "moves": "what members `gained` and `lost`, of consumers; in `target_assigned` what they are to gain and to lose",
@@ -481,6 +484,12 @@ DOES_NOT_POLL: Final = (
     "Look where its program stands: in a call without a timeout, at a lock, in a long batch, or in its rebalance"
     " listener. If it hangs, end it. Lower max.poll.interval.ms, so that a group waits less for such a member."
 )
+#: What to do about members that hear late of rebalances: if their heartbeats are seldom; if that need not be so.
+SELDOM_HEARTBEATS: Final = (
+    "Members hear of a rebalance with their next heartbeat: set heartbeat.interval.ms to 3 s, its default, for all of"
+    " them (at most a third of session.timeout.ms)."
+)
+MAYBE_SELDOM: Final = f"{SELDOM_HEARTBEATS} If it is so already: unblock the loop or thread that sends heartbeats."
 #: What to do about heartbeats that are late again and again.
 LATE_HEARTBEATS: Final = (
     "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so already: unblock the loop or"
@@ -1184,6 +1193,7 @@ class RebalanceStarted(Started):
     """A rebalance started."""
 
     reason: str | None = None
+    delay_ms: float | None = None
 
     @property
     def opens(self) -> int:
@@ -1227,6 +1237,11 @@ class JoinPhaseStuck(GroupEvent):
 
 #: Times that differ by less are those of one request.
 _MOMENT_MS: Final = 1
+#: A heartbeat that comes after so many times the time between the last two, and so many milliseconds, is late.
+_DUE: Final = 1.2
+_DUE_MS: Final = 1_000
+#: The next heartbeat of a member with an unknown interval comes within so many milliseconds.
+_LONGEST_INTERVAL_MS: Final = 60_000
 
 
 @event("rejoin_awaited")
@@ -1239,6 +1254,8 @@ class RejoinAwaited(MemberEvent):
     others: int
     protocol: str | None = None
     told_ms: float | None = None
+    heartbeat_ago_ms: float | None = None
+    heartbeat_ms: float | None = None
     connection: str | None = None
     closed_ago_ms: float | None = None
 
@@ -1250,8 +1267,38 @@ class RejoinAwaited(MemberEvent):
         return self.heard_ago_ms + _MOMENT_MS < self.waited_ms - self.told_ms
 
     @property
-    def state(self) -> str:
-        """A clause about its member, without its name."""
+    def has_not_heard(self) -> bool:
+        """Whether no response has told it to rejoin, though it goes on: its heartbeats are seldom."""
+        if self.told_ms is not None or self.heartbeat_ago_ms is None or self.connection == "closed":
+            return False
+        if self.heartbeat_ms is None:
+            return self.goes_on
+        late_ms = self.heartbeat_ago_ms - self.heartbeat_ms * _DUE - _DUE_MS
+        return late_ms <= 0 or self.heard_ago_ms < late_ms
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has sent another request than a heartbeat since the rebalance began."""
+        return self.told_ms is None and self.heard_ago_ms + _MOMENT_MS < self.waited_ms
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Whether a member that had not heard of the rebalance when this was noted may have done so since then."""
+        interval = _LONGEST_INTERVAL_MS if self.heartbeat_ms is None else self.heartbeat_ms * _DUE + _DUE_MS
+        return now_ms - self.time + (self.heartbeat_ago_ms or 0) > interval
+
+    def state(self, now_ms: int) -> str:
+        """A clause about its member, without its name.
+
+        Args:
+            now_ms: the time, in ms since 1970.
+        """
+        if self.has_not_heard:
+            gap = self.heartbeat_ms or 0
+            every = f", and the one before {words.ms(gap)} earlier" if gap >= self.waited_ms else ""
+            if self.is_overdue(now_ms):
+                return f"had not heard of it when this was noted: its last heartbeat was before it began{every}"
+            ago = words.ms((self.heartbeat_ago_ms or 0) + now_ms - self.time)
+            return f"has not heard of it yet: its last heartbeat was {ago} ago, before the rebalance began{every}"
         if self.is_told:
             told = "the responses to its heartbeats tell it to"
             return f"has not rejoined, though {told}: its program probably does not poll"

@@ -17,8 +17,10 @@ from barnabas_explain.catalog import (
     DOES_NOT_POLL,
     HOT_PARTITION,
     KEYS_MOVE,
+    MAYBE_SELDOM,
     OTHERS_WAIT,
     READS_ITSELF,
+    SELDOM_HEARTBEATS,
     SPREAD_KEYS,
     WHY_DELETED,
     AbortedRecordsRead,
@@ -83,7 +85,7 @@ from barnabas_explain.members import (
     is_default,
     partitions_of,
 )
-from barnabas_explain.rejoins import GOES_ON, awaited_now, late_members
+from barnabas_explain.rejoins import GOES_ON, awaited_now, heard_late, late_members
 from barnabas_explain.runs import Run
 from barnabas_explain.spelling import TOGETHER, speller
 from barnabas_explain.storm_score import storm_score
@@ -169,6 +171,8 @@ _WHERE_LAG_IS: Final = ("hot_partition", "slow_member")
 _OF_LAG: Final = (*_WHERE_LAG_IS, "too_many_members")
 #: The kind of the diagnosis of a member that rejoins late.
 LATE_MEMBER: Final = "late_member"
+#: The kind of the diagnosis of members that hear late of rebalances.
+HEARD_LATE: Final = "late_heartbeats"
 #: The kind of the diagnosis of a rebalance that takes long, and is not over.
 REBALANCING: Final = "rebalancing"
 #: The kind of the diagnosis of a topic that members do not read any more.
@@ -201,9 +205,18 @@ _TOGETHER_MS: Final = 300_000
 #: Client ids that are compared with those of another library.
 _MOST_COMPARED: Final = 20
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
-OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, LATE_MEMBER, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
+OF_EVENTS: Final = (
+    *_OF_FINDINGS,
+    *_OF_SHARES,
+    LATE_MEMBER,
+    HEARD_LATE,
+    found.RESTARTED,
+    STORM,
+    DEPLOYMENT,
+    NEVER_JOINED,
+)
 #: The kinds of those about what is over if it does not happen again.
-_PASSES: Final = frozenset({*_OF_FINDINGS, LATE_MEMBER, STORM}.difference(_UNTIL_BACK))
+_PASSES: Final = frozenset({*_OF_FINDINGS, LATE_MEMBER, HEARD_LATE, STORM}.difference(_UNTIL_BACK))
 #: A transactional id of which fewer transactions were aborted by their timeout may have been slow once.
 _MANY_ABORTS: Final = 2
 #: A group that waited so often for a member, or for so many milliseconds once, is ill.
@@ -459,6 +472,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms, storms),
         *_of_late_members(present, past, since_ms),
+        *_of_heard_late(present, past, since_ms),
         *_of_cut_connections(present, past, since_ms),
         *_under_way(present, past, now_ms),
         *left,
@@ -1310,26 +1324,41 @@ def _of_late_members(present: Present, events: Sequence[GroupEvent], since_ms: i
     return diagnoses
 
 
+def _of_heard_late(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members that hear of rebalances late, again and again, as their heartbeats are seldom."""
+    heard = heard_late(events, since_ms)
+    if heard is None:
+        return []
+    severity = SICK if heard.all_wait else ODD
+    return [Diagnosis(present.group, HEARD_LATE, severity, heard.text, PROBABLE, (), heard.remedy, heard.until)]
+
+
 def _under_way(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """A rebalance of the classic protocol that takes long, and is not over."""
     last = next((each for each in reversed(events) if isinstance(each, RebalanceStarted | RebalanceOver)), None)
     if present.state not in _UNDER_WAY or not isinstance(last, RebalanceStarted) or now_ms - last.time < _LONG_MS:
         return []
     what, remedy = _UNDER_WAY[present.state]
-    severity, evidence = SICK, tuple[str, ...]()
+    severity, sure, evidence = SICK, CERTAIN, tuple[str, ...]()
     awaited = awaited_now(events)
     if awaited and present.state == "PreparingRebalance":
-        first, *others = awaited
-        what = f"it waits for {first.name}, which {first.state}"
-        evidence = tuple(f"It waits for {each.name}, too, which {each.state}." for each in others)
+        # Those that have heard of it, or should have, are worse.
+        first, *others = sorted(awaited, key=lambda each: each.has_not_heard)
+        what = f"it waits for {first.name}, which {first.state(now_ms)}"
+        evidence = tuple(f"It waits for {each.name}, too, which {each.state(now_ms)}." for each in others)
         if first.others and GOES_ON not in (first.protocol or ""):
-            severity = BROKEN
+            severity = SICK if first.has_not_heard else BROKEN
             waiting = "1 member waits" if first.others == 1 else f"{first.others} members wait"
             what += f". Meanwhile {waiting}, and read nothing"
         remedy = (
             f"{DOES_NOT_POLL} The rebalance goes on when it rejoins, leaves or misses its session, at the latest"
             f" {ms(first.rebalance_timeout_ms)} after it began."
         )
+        if first.has_not_heard:
+            sure = PROBABLE
+            remedy = SELDOM_HEARTBEATS if all(each.goes_on for each in awaited) else MAYBE_SELDOM
+            if any(each.is_overdue(now_ms) for each in awaited):
+                remedy += f" If it does not rejoin at its next heartbeat: {DOES_NOT_POLL[0].lower()}{DOES_NOT_POLL[1:]}"
     leader = _leader_that_is_gone(events)
     if leader is not None and present.state == "CompletingRebalance":
         session = "" if leader.session_ms is None else f" of {ms(leader.session_ms)}"
@@ -1338,7 +1367,7 @@ def _under_way(present: Present, events: Sequence[GroupEvent], now_ms: int) -> l
         what += f" session{session} is over"
         remedy = "Look why its process ended: its last lines of log, kill -9, out of memory, or an error at its start."
     text = f"A rebalance has been under way for {ms(now_ms - last.time)}: {what}."
-    return [Diagnosis(present.group, REBALANCING, severity, text, CERTAIN, evidence, remedy)]
+    return [Diagnosis(present.group, REBALANCING, severity, text, sure, evidence, remedy)]
 
 
 def _leader_that_is_gone(events: Sequence[GroupEvent]) -> MemberDisconnected | None:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from barnabas_explain import words
 from barnabas_explain.catalog import (
     DOES_NOT_POLL,
+    MAYBE_SELDOM,
     NOT_RECORDED,
     OTHERS_WAIT,
     REJOINS_AT_POLL,
@@ -127,7 +128,7 @@ from barnabas_explain.findings import (
 from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position, is_default
 from barnabas_explain.records import decode_event, record_of
-from barnabas_explain.rejoins import GOES_ON, held_up, late_members
+from barnabas_explain.rejoins import GOES_ON, HeardLate, heard_late, hears_late, held_up, late_members
 from barnabas_explain.spelling import speller
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
@@ -271,7 +272,11 @@ def explain(
     if epochs:
         explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
     if generation is None and not each_of_storms:
-        explanations = _with_lag(_folded(explanations))
+        heard = heard_late(everything, since or 0)
+        explanations = _with_lag(_folded(explanations, heard))
+        if heard is not None:
+            for each in explanations:
+                each.remedy = each.remedy and each.remedy.replace(MAYBE_SELDOM, heard.remedy)
         _tell_remedies_once(explanations)
     spelled = speller(everything)
     for each in explanations:
@@ -326,8 +331,13 @@ _LOOPS: Final = {
 }
 
 
-def _folded(explanations: list[Explanation]) -> list[Explanation]:
-    """Explanations without those that say again that the same program crashes again and again."""
+def _folded(explanations: list[Explanation], heard: HeardLate | None) -> list[Explanation]:
+    """Explanations without those that say again that the same program crashes again and again.
+
+    Args:
+        explanations: oldest first.
+        heard: the members that heard late of rebalances again and again.
+    """
     folded: list[Explanation] = []
     loops: dict[int, Explanation] = {}
     for each in explanations:
@@ -345,7 +355,11 @@ def _folded(explanations: list[Explanation]) -> list[Explanation]:
             details = [detail for detail in each.details if detail != said]
             loop.details = [f"It has caused what happened until {words.clock(each.time)}; then:", *details]
     for loop in loops.values():
-        loop.details = [*(f"{late.text}." for late in late_members(loop.events)), *loop.details]
+        late = [f"{late.text}." for late in late_members(loop.events)]
+        if heard is not None and heard_late(loop.events, often=1) is not None:
+            late.append(heard.text)
+            loop.remedy = f"{loop.remedy} {heard.remedy}" if loop.remedy else heard.remedy
+        loop.details = [*late, *loop.details]
     return folded
 
 
@@ -1290,11 +1304,15 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     for part, advice in (
         _others(rebalance, started, findings),
         (_evidence(gone), None),
+        (_left_too_soon(rebalance, findings), None),
         _phases(rebalance),
         _moved(rebalance),
     ):
         explanation.details += part
         explanation.remedy = explanation.remedy or advice
+    if held is None and assigned is None and late is not None and hears_late(late):
+        seldom = [each for each in (explanation.remedy, MAYBE_SELDOM) if each]
+        explanation.remedy = " ".join(seldom)
     explanations.append(explanation)
     return explanations
 
@@ -1510,9 +1528,14 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
         )
         remedy = DOES_NOT_POLL
     elif late is not None and _heard_late(late):
+        gap = (
+            f", which came {ms(late.heartbeat_ms)} after the one before"
+            if late.heartbeat_ms and hears_late(late)
+            else ""
+        )
         out.append(
             f"{late.member.name} was told to rejoin after {ms(late.told_ms or 0)}: members hear of a rebalance with"
-            " their next heartbeat (heartbeat.interval.ms)."
+            f" their next heartbeat (heartbeat.interval.ms){gap}."
         )
     elif late is not None:
         name, after = late.member.name, ms(late.after_ms)
@@ -1524,6 +1547,21 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
             others = "the other member" if members == 2 else f"the other {members - 1} members"
             out.append(f"{name} was the last to rejoin, after {after}; {others} waited.")
     return out, assigning or remedy
+
+
+def _left_too_soon(rebalance: _Rebalance, findings: Findings) -> list[str]:
+    """The member that left before its group, which was empty, gave it partitions, if no loop has that."""
+    started = rebalance.started
+    delay_ms = None if started is None else started.delay_ms
+    ids = set() if started is None or rebalance.of(RebalanceOver) else started.by_ids()
+    known = ((event, findings.about(event)) for event in rebalance.of(MemberLeft))
+    return [
+        f"{event.name} left after {ms(event.joined_ago_ms)}, before it had got partitions: joining a group without"
+        f" members takes {ms(delay_ms)} (group.initial.rebalance.delay.ms of the broker)."
+        for event, finding in known
+        if delay_ms and event.joined_ago_ms is not None and event.member.member_id in ids
+        if finding is None or finding.kind not in _LOOPS
+    ]
 
 
 def _moved(rebalance: _Rebalance) -> tuple[list[str], str | None]:

@@ -1312,7 +1312,7 @@ def _find_loops(events: Sequence[GroupEvent], at_rebalances: Container[int], fin
     assigned = (
         _assigned(events) if any(len(lives) >= _LOOP_LIVES for found in loops.values() for lives in found) else {}
     )
-    rebalances = _rebalances(events) if assigned else []
+    rebalances, delays = (_rebalances(events) if assigned else []), _delays(events, assigned)
     leaves: dict[str | None, list[float]] = {}
     for event in events if assigned else ():
         if isinstance(event, MemberLeft) and id(event) in at_rebalances:
@@ -1330,7 +1330,7 @@ def _find_loops(events: Sequence[GroupEvent], at_rebalances: Container[int], fin
             stops = _stops_at_rebalances(lives, rebalances, at_rebalances)
             if stops and lives[-1].has_left and _many_stay(lives, leaves, stays, compared):
                 stops = 0
-            finding = _of_loop(lives, assigned, stops) if len(lives) >= _LOOP_LIVES else None
+            finding = _of_loop(lives, assigned, stops, delays) if len(lives) >= _LOOP_LIVES else None
             if finding is None:
                 continue
             for life in lives:
@@ -1781,6 +1781,23 @@ def _assigned(events: Iterable[GroupEvent]) -> dict[str | None, int]:
     return assigned
 
 
+def _delays(events: Iterable[GroupEvent], assigned: Container[str | None]) -> dict[str | None, float]:
+    """For how many milliseconds each member waited at least for its first partitions, as its group was empty when it
+    joined; of those that never got any.
+
+    Args:
+        events: of the group, oldest first.
+        assigned: the members that have got some.
+    """
+    return {
+        member_id: event.delay_ms
+        for event in events
+        if isinstance(event, RebalanceStarted) and event.delay_ms
+        for member_id in event.by_ids()
+        if member_id not in assigned
+    }
+
+
 def _calls(events: Sequence[GroupEvent], findings: Findings) -> Iterator[_Call]:
     """The members that were stopped, and were never there before."""
     joins: dict[str | None, MemberJoined] = {}
@@ -2151,7 +2168,12 @@ def _many_stay(
     return left < _MOST_LEAVE * (left + stayed)
 
 
-def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int], at_rebalances: int) -> Finding | None:
+def _of_loop(
+    lives: Sequence[_Life],
+    assigned: Mapping[str | None, int],
+    at_rebalances: int,
+    delays: Mapping[str | None, float],
+) -> Finding | None:
     last = lives[-1].event
     is_static, left = last.member.instance_id is not None, lives[-1].has_left
     span = _span(life.took_ms for life in lives)
@@ -2173,6 +2195,9 @@ def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int], at_reba
     if left:
         brief = f"{last.name} stopped and started again and again"
         text = f"{brief}: {often}, and it left the group each time{stuck}"
+        waits = [delays.get(_member_id(life.event), 0) for life in lives]
+        if all(waits):
+            return _of_too_short(lives, brief, often, max(waits))
         what = f"what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
         remedy = f"Look {what}"
         is_brief = max(life.took_ms for life in lives) <= _PROBE_MS
@@ -2202,6 +2227,23 @@ def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int], at_reba
         remedy += f" After each crash its partitions wait for its session.timeout.ms ({ms(last.session_ms)})."
     sure = POSSIBLE if is_static else PROBABLE
     return Finding(CRASH_LOOP, last.member, text, skip or remedy, sure, brief=f"{brief}{where}")
+
+
+def _of_too_short(lives: Sequence[_Life], brief: str, often: str, delay_ms: float) -> Finding:
+    """A program that leaves each time before its group, which was empty, gives it partitions."""
+    last = lives[-1].event
+    longest = ms(max(life.took_ms for life in lives))
+    text = f"{brief}: {often}, and it left the group each time before it had got partitions, so that it never got a"
+    text += f" record: joining a group without members takes {ms(delay_ms)} (group.initial.rebalance.delay.ms of the"
+    text += f" broker), and it stays for {longest} at most"
+    remedy = (
+        f"If {last.name} polls once, or for {longest} only: let it poll in a loop until it has partitions and has read"
+        " what is there, or with a timeout of 10 s or more; or keep one consumer open. If it is a health check: give it"
+        f" a group.id of its own, or let it ask an Admin. Else look what stops {last.name}: an error after which it"
+        " closes its consumer, or what scales and restarts it."
+    )
+    brief += f", each time before it had got partitions: joining takes {ms(delay_ms)}"
+    return Finding(RESTART_LOOP, last.member, text, remedy, CERTAIN, brief=brief)
 
 
 def _read_again(lives: Sequence[_Life]) -> str:

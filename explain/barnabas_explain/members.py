@@ -69,11 +69,13 @@ class LateMember(NamedTuple):
         after_ms: so many milliseconds after the start.
         told_ms: the time after the start at which a response told it to rejoin, in ms; None if none did, or if that is
             not recorded.
+        heartbeat_ms: the time between its last two heartbeats, in ms; None if it is not recorded.
     """
 
     member: Member
     after_ms: float
     told_ms: float | None = None
+    heartbeat_ms: float | None = None
 
 
 class Pause(NamedTuple):

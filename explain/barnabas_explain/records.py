@@ -145,8 +145,11 @@ def _move(value: Any) -> Move:
 
 
 def _late(value: Any) -> LateMember:
-    told_ms = value.get("told_ms") if isinstance(value, dict) else None
-    return LateMember(_member(value), _number(value.get("after_ms")), None if told_ms is None else _number(told_ms))
+    member = _member(value)
+    more = (value.get(name) for name in ("told_ms", "heartbeat_ms"))
+    return LateMember(
+        member, _number(value.get("after_ms")), *(None if each is None else _number(each) for each in more)
+    )
 
 
 def _pause(value: Any) -> Pause:

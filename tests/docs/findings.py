@@ -45,6 +45,7 @@ MEANING: Final = {
     "hot_partition": "one partition has nearly all records that are not consumed",
     "killed": "a member probably crashed or was killed",
     "lag_grows": "less is consumed than written",
+    "late_heartbeats": "members hear of rebalances late, as their heartbeats are seldom, and the others wait",
     "late_member": "a member rejoins late, and the others wait",
     "left_and_joined": "a member left and joined again at once: polled too slowly, or unsubscribed",
     "left_topic": "members have removed a topic from their subscriptions, no member reads it, and records wait there",

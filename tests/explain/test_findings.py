@@ -695,6 +695,45 @@ def test_a_program_that_is_a_member_for_a_moment_again_and_again_may_be_a_probe(
     assert "ook what stops c (h): an error after which it closes its consumer" in str(finding.remedy)
 
 
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_program_that_leaves_each_time_before_it_has_got_partitions(*, assigned: bool) -> None:
+    records = []
+    for number, start in enumerate((100, 120, 140), 1):
+        at = start * 1_000
+        who = {"member_id": f"m{number}", "client_id": "c", "host": "/h", "instance_id": None}
+        records += [
+            event(MemberJoined, at, number),
+            event(RebalanceStarted, at, reason="joined", cause="member_joined", by=[who], delay_ms=3_000),
+        ]
+        if assigned and number == 2:
+            records.append(event(RebalanceOver, at + 900, members=1))
+        seen = {**OPEN, "joined_ago_ms": 1_000, "commits": None}
+        records += [
+            event(MemberLeft, at + 1_000, number, **seen),
+            event(MemberDisconnected, at + 1_001, number, closed_by="client", gone_ago_ms=1),
+            event(GroupEmpty, at + 3_000),
+        ]
+    events = read(records)
+    (finding,) = {find(events).about(each) for each in events if isinstance(each, MemberLeft)}
+    assert finding is not None and (finding.kind, finding.sure) == ("restart_loop", CERTAIN)
+    if assigned:
+        assert finding.text.endswith("it left the group each time, without a commit")
+        return
+    assert finding.text == (
+        "c (h) stopped and started again and again: it lived 1 s each time, 3 times within 41 s, and it left the group"
+        " each time before it had got partitions, so that it never got a record: joining a group without members takes"
+        " 3 s (group.initial.rebalance.delay.ms of the broker), and it stays for 1 s at most"
+    )
+    assert str(finding.remedy).startswith("If c (h) polls once, or for 1 s only: let it poll in a loop until it has")
+    *_, first = explain(events[:5])
+    assert first.details[0] == (
+        "c (h) left after 1 s, before it had got partitions: joining a group without members takes 3 s"
+        " (group.initial.rebalance.delay.ms of the broker)."
+    )
+    (*_, loop) = explain(events)
+    assert "before it had got partitions" not in " ".join(loop.details), "that stands in its text"
+
+
 @pytest.mark.parametrize(
     ("by", "after_ms", "is_domino"),
     [(77, 50, True), (77, 2_000, False), (None, 50, False)],

@@ -34,7 +34,7 @@ GOOD: dict[str, Any] = {
     "cause": "member_left",
     "by": [MEMBER],
     "moves": [{**MEMBER, "gained": {"t": [0, 1]}, "lost": {"u": [2]}}],
-    "joined_after": [{**MEMBER, "after_ms": 5, "told_ms": 3}],
+    "joined_after": [{**MEMBER, "after_ms": 5, "told_ms": 3, "heartbeat_ms": 25_000}],
     "pauses": [{"topic": "t", "partition": 0, "at_least_ms": 1, "at_most_ms": 2}],
     "more_pauses": 1,
     "last_commit": {"topic": "t", "partition": 0, "time": 5},

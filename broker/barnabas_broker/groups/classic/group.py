@@ -604,13 +604,19 @@ class ClassicGroup:
         was_empty = self.state is EMPTY
         self._transition(PREPARING, now)
         self._rebalance_started = now
-        identities = tuple(member.identity() for member in by)
-        out.append(RebalanceStarted(generation=self.generation, reason=reason, cause=cause.type, by=identities))
-        if was_empty:
-            self._delay = InitialDelay(self._settings.initial_delay, members.rebalance_timeout)
+        self._delay = InitialDelay(self._settings.initial_delay, members.rebalance_timeout) if was_empty else None
+        out.append(
+            RebalanceStarted(
+                generation=self.generation,
+                reason=reason,
+                cause=cause.type,
+                by=tuple(member.identity() for member in by),
+                delay_ms=None if self._delay is None else self._delay.seconds * 1000,
+            )
+        )
+        if self._delay is not None:
             self._join_phase_ends = now + self._delay.seconds
             return
-        self._delay = None
         if members.all_joined:
             self._complete_join_phase(out, now)
         else:
@@ -633,6 +639,8 @@ class ClassicGroup:
                     waited_ms=(now - started) * 1000,
                     told_ms=told * 1000 if told >= 0 else None,
                     heard_ago_ms=(now - member.last_seen) * 1000,
+                    heartbeat_ago_ms=_milliseconds(now - member.heartbeat_at),
+                    heartbeat_ms=_milliseconds(member.heartbeat_gap),
                     rebalance_timeout_ms=self.members.rebalance_timeout * 1000,
                     others=others,
                     protocol=self.members.protocol,
@@ -699,16 +707,12 @@ class ClassicGroup:
                 out.append(Reply(token, self._join_response(member)))
             member.is_new = False
             member.timeout = member.session_timeout
-            member.last_seen = now
+            member.last_seen = member.heartbeat_at = now
             members.unsynced[member.member_id] = None
             self._check_members_by(now + member.session_timeout * SLOW)
         started = self._rebalance_started
         late = [
-            LateMember(
-                each.identity(),
-                (each.joined_at - started) * 1000,
-                (each.told_at - started) * 1000 if started <= each.told_at <= each.joined_at else None,
-            )
+            LateMember(each.identity(), (each.joined_at - started) * 1000, *_told(each, started))
             for each in members
             if each.joined_at > started
         ]
@@ -859,7 +863,7 @@ class ClassicGroup:
         if instance_id is None and self.state is STABLE and generation == self.generation:
             member = self.members.by_id.get(member_id)
             if member is not None:
-                member.last_seen = now
+                member.beats(now)
                 return NONE
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -868,7 +872,7 @@ class ClassicGroup:
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         member = self.members.by_id[member_id]
-        member.last_seen = now
+        member.beats(now)
         if self.state is not PREPARING:
             return NONE
         self._tell(member, now)
@@ -1325,6 +1329,19 @@ def _timeouts(request: JoinGroupRequest, version: int) -> tuple[float, float]:
     """Session timeout and rebalance timeout in seconds; version 0 has only the former."""
     session_timeout = request.session_timeout_ms / 1000
     return session_timeout, (max(request.rebalance_timeout_ms, 0) / 1000 if version >= 1 else session_timeout)
+
+
+def _told(member: ClassicGroupMember, started: float) -> tuple[float | None, float | None]:
+    """When a member that has rejoined was told to, in ms after the start of the rebalance, and how many ms were between
+    its last two heartbeats; None if none of these told it."""
+    if not started <= member.told_at <= member.joined_at:
+        return None, None
+    return (member.told_at - started) * 1000, _milliseconds(member.heartbeat_gap)
+
+
+def _milliseconds(duration: float) -> float | None:
+    """Seconds in milliseconds; None for inf."""
+    return None if duration == inf else duration * 1000
 
 
 def _or_null(text: str | None) -> str:

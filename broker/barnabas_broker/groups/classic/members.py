@@ -48,6 +48,8 @@ class ClassicGroupMember:
         last_seen: when the last heartbeat, commit or response was, in seconds on the machine's clock.
         timeout: seconds after `last_seen` at which the member expires.
         joined_at: when it joined the generation that is being formed.
+        heartbeat_at: when its last heartbeat was, or the response to its JoinGroup; -inf if that is not known.
+        heartbeat_gap: seconds between the last two of these; inf if that is not known.
         told_at: when it was first told that it has to rejoin; -inf if it never was.
         reported_slow_at: the value of `last_seen` for which the member was reported as slow.
     """
@@ -56,6 +58,8 @@ class ClassicGroupMember:
         "assignment",
         "client_host",
         "client_id",
+        "heartbeat_at",
+        "heartbeat_gap",
         "instance_id",
         "is_new",
         "join_token",
@@ -94,7 +98,8 @@ class ClassicGroupMember:
         self.sync_token: Token | None = None
         self.is_new = False
         self.last_seen = self.joined_at = now
-        self.told_at = -inf
+        self.told_at = self.heartbeat_at = -inf
+        self.heartbeat_gap = inf
         self.timeout = session_timeout
         self.reported_slow_at = -1.0
 
@@ -104,6 +109,12 @@ class ClassicGroupMember:
             if name == protocol:
                 return metadata
         return b""
+
+    def beats(self, now: float) -> None:
+        """It has sent a heartbeat."""
+        self.last_seen = now
+        self.heartbeat_gap = now - self.heartbeat_at
+        self.heartbeat_at = now
 
     @property
     def awaits_response(self) -> bool:

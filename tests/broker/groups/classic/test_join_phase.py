@@ -1,7 +1,7 @@
 """The join phase: the initial rebalance delay, the rebalance timeout, and how the phase ends."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import JoinPhaseStuck, RejoinAwaited
+from barnabas_explain.catalog import JoinPhaseOver, JoinPhaseStuck, RebalanceStarted, RejoinAwaited
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -144,6 +144,37 @@ def test_members_that_a_join_phase_waits_for_are_reported_once() -> None:
     assert [event.member.member_id for event in awaited] == [first, second]
     assert [(event.waited_ms, event.told_ms, event.others) for event in awaited] == [(10_000, 1_500, 1)] * 2
     assert all(event.rebalance_timeout_ms > 10_000 and event.protocol == "range" for event in awaited)
+    assert [(event.heartbeat_ago_ms, event.heartbeat_ms) for event in awaited] == [(1_000, 1_500)] * 2
+
+
+def test_members_that_have_not_heard_of_a_rebalance_are_reported_with_their_heartbeats() -> None:
+    machine = Machine()
+    first, second = machine.stable("a", "b", session=200_000)
+    for _ in range(2):
+        machine.after(25)
+        machine.heartbeat(first)
+    machine.enter("c")
+    machine.after(10)
+    heard, other = (event for event in machine.events if isinstance(event, RejoinAwaited))
+    assert (heard.told_ms, heard.heartbeat_ago_ms, heard.heartbeat_ms) == (None, 10_000, 25_000)
+    assert heard.has_not_heard
+    assert (other.told_ms, other.heartbeat_ago_ms, other.heartbeat_ms) == (None, 60_000, None), "it has sent none"
+    machine.after(15)
+    for member in (first, second):
+        machine.heartbeat(member)
+        machine.join(member, member)
+    (over,) = [event for event in machine.events if isinstance(event, JoinPhaseOver)][-1:]
+    late = {each.member.member_id: (each.told_ms, each.heartbeat_ms) for each in over.joined_after or ()}
+    assert late == {first: (25_000, 25_000), second: (25_000, 75_000)}
+
+
+def test_a_group_that_was_empty_says_for_how_long_it_waits() -> None:
+    machine = Machine()
+    machine.enter("a")
+    machine.after(3)
+    machine.enter("b")
+    delays = [event.delay_ms for event in machine.events if isinstance(event, RebalanceStarted)]
+    assert delays == [3_000, None]
 
 
 def test_a_join_phase_that_is_over_soon_is_not_reported() -> None:
