@@ -191,6 +191,8 @@ FIELDS: Final = {
     "told_ms": "after how long, since the rebalance began, a response told the member to rejoin; absent if none did",
     "problem": "why the regular expression is refused",
     "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
+    "left_ms": "milliseconds since the Fetch, in which the client has neither asked where to go on nor gone on",
+    "is_deleted": "whether the records at the committed offsets were deleted",
     "lag_of_others": "the records that wait in the other partitions of the member",
     "only_committed": "partitions of the member with a committed offset, the first ones; absent if the group has none",
     "throttled": "the client ids of members that a quota made wait for records within the last minute",
@@ -2631,9 +2633,13 @@ class MemberSkipped(MemberEvent):
         return self._line("info", "a member begins at the end of a partition", member=self.name, **pairs)
 
 
+#: The reset of a member that asks for the offset of a time.
+BY_TIME: Final = "by_duration"
+
+
 @event("fetch_out_of_range")
 class FetchOutOfRange(MemberEvent):
-    """A member fetched an offset that is not in the log; recorded again when it asks where to go on."""
+    """A member fetched an offset that is not in the log; recorded again when it goes on, and when it does not."""
 
     topic: str
     partition: int
@@ -2647,11 +2653,20 @@ class FetchOutOfRange(MemberEvent):
     deleted_by: str | None = None
     newest_timestamp: int | None = None
     retention_ms: int | None = None
+    #: For how many ms it has not gone on anywhere; None if it has, or if that is not known.
+    left_ms: float | None = None
     #: The other partitions of the topic of which the same is said, each with its newest event.
     more: "tuple[FetchOutOfRange, ...] | None" = _not_recorded()
     #: How often this has happened in the partition, and the records that were deleted the times before.
     losses: int | None = _not_recorded()
     deleted_before: int | None = _not_recorded()
+    #: Whether it is a member no more.
+    is_gone: bool | None = _not_recorded()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has asked where to go on, or fetched another offset since."""
+        return self.position is not None or self.reset is not None
 
     @property
     def deleted(self) -> int:
@@ -2676,6 +2691,8 @@ class FetchOutOfRange(MemberEvent):
         if len(places) > len(named):
             named.append(words.count(len(places) - len(named), "more partition"))
         text = f"{self.name} fetched offsets that are not in the log: {'; '.join(named)}."
+        if all(each.left_ms is not None for each in places):
+            return self._goes_nowhere(text, places)
         latest = any(each.reset == "latest" for each in places)
         skips = " auto.offset.reset=latest skips what is in the log; earliest reads it." if latest else ""
         if all(each.offset < each.log_start for each in places):
@@ -2686,6 +2703,35 @@ class FetchOutOfRange(MemberEvent):
             "Look whether a member commits more than it has read (of each partition the last offset plus one), whether"
             " the topic was created again, whether its end was lost, and whether a program has set the"
             f" offsets.{skips}",
+        )
+
+    def _goes_nowhere(self, text: str, places: "Sequence[FetchOutOfRange]") -> Told:
+        """The sentence of a member that does not go on at another offset."""
+        why, remedy = self._why_deleted()
+        text += why
+        if self.is_gone:
+            text += " It asked neither for the beginning nor for the end before it was gone: its auto.offset.reset is"
+            text += " probably none (error with librdkafka). A program that starts with that gets the same error, and"
+            text += " reads nothing there."
+        else:
+            text += " It has asked neither for the beginning nor for the end since then,"
+            text += f" for {words.ms(self.left_ms or 0)}:"
+            text += (
+                " its auto.offset.reset is probably none (error with librdkafka), and its program polls on after the"
+            )
+            text += " error. It reads nothing there."
+        numbers = ",".join(str(each.partition) for each in sorted(places, key=lambda each: each.partition))
+        command = f"barnabas groups reset-offsets {quote(self.group)} -t {quote(self.topic)}:{numbers}"
+        setting = "retention.bytes" if self.deleted_by == "retention.bytes" else "retention.ms"
+        keep = f"A larger {setting} of {self.topic} keeps the records for longer stops."
+        is_unit = self.deleted_by == "retention.ms" and (self.newest_timestamp or 0) < _NO_TIME_MS
+        cure = "" if self.is_gone else "Stop the members, then "
+        first = f"{cure}`{command} --to-earliest --execute` (--to-latest skips what is in the log), or start"
+        first = first if cure else f"Before a start: {first}"
+        return Told(
+            text,
+            f"{first} the program with auto.offset.reset=earliest or latest. Let the program end at this error"
+            f" (OFFSET_OUT_OF_RANGE, _AUTO_OFFSET_RESET with librdkafka). {remedy if is_unit else keep}",
         )
 
     def _why_deleted(self) -> Told:
@@ -2722,9 +2768,11 @@ class FetchOutOfRange(MemberEvent):
                 text += " deleted before it read them"
         else:
             text = f"at {self.offset}, and the log ends at {self.log_end}"
-        if self.reset is None or self.position is None:
+        if self.position is None:
             return text
-        asked = "end" if self.reset == "latest" else "beginning"
+        if self.reset is None:
+            return f"{text}; it went on at {self.position}"
+        asked = {"latest": "end", BY_TIME: "offset of a time"}.get(self.reset, "beginning")
         text += f"; it asked for the {asked}, {self.position}, and probably goes on there"
         first = max(self.offset, self.log_start)
         if self.reset == "latest" and first < self.position:
@@ -3042,6 +3090,8 @@ class OffsetsStuck(ReadAgain):
     others_keep_up: bool | None = None
     #: The records that wait in its other partitions; not recorded if it has none.
     lag_of_others: int | None = None
+    #: Whether the records at the offsets were deleted, and later ones wait.
+    is_deleted: bool | None = None
     #: The commits of the member that were refused since then.
     refused: CommitsRefused | None = _not_recorded()
     #: Another program that had these partitions before.
@@ -3299,6 +3349,9 @@ class OffsetsStuck(ReadAgain):
                 "Look when the program pauses and resumes partitions (pause, resume), and whether its log shows that it"
                 " gets on. A restart ends a pause; what is not committed is read again.",
             )
+        if self.is_deleted:
+            text += ". The records at the committed offset were deleted meanwhile, so that a member that has"
+            text += " auto.offset.reset=none does not go on, either"
         if self._is_silent:
             return self._stands_still(text)
         return Told(

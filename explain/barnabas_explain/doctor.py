@@ -160,6 +160,8 @@ LEFT_UNCOMMITTED: Final = "left_uncommitted"
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
 NOT_COMMITTED: Final = "not_committed"
+#: The kind of the diagnosis of a member whose next records were deleted, and that does not go on elsewhere.
+NO_RESET: Final = "no_reset"
 #: The kind of the diagnosis of members that do not reach a broker.
 NOT_REACHED: Final = "broker_not_reached"
 #: The kind of the diagnosis of a group that does not exist, because its program does not join.
@@ -240,6 +242,7 @@ OF_NOW: Final = (
     "open_transaction",
     "offset_out_of_range",
     "records_deleted",
+    NO_RESET,
     "nothing_committed",
     "nothing_fetched",
     NOT_REACHED,
@@ -294,6 +297,8 @@ _ASSIGNED_MS: Final = 15_000
 _LONGEST_BATCH_MS: Final = 1_800_000
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
+#: A client whose Fetch was outside of the log asks where to go on within so many milliseconds.
+_ASKS_MS: Final = 10_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
 _STILL: Final = 0.75
 #: Topics, members or partitions that a sentence lists.
@@ -453,11 +458,16 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     present = replace(present, lags={place: lag for place, lag in present.lags.items() if place[0] not in unread})
     told = explain(past, since=since_ms)
     storms = _of_storm(present, past, told, now_ms)
+    no_reset = _without_reset(present, past, now_ms)
+    nowhere = {(each.topic, each.partition) for loss in no_reset for each in (loss, *(loss.more or ()))}
+    inside = {place: offsets for place, offsets in present.outside.items() if place not in nowhere}
+    present = replace(present, outside=inside)
     diagnoses = [
         *_of_present(present, past, now_ms),
         *_of_offsets(present, past, now_ms),
         *_of_unreached(present, past, now_ms),
-        *_of_losses(present, past, since_ms),
+        *_of_losses(present, past, since_ms, nowhere),
+        *(_of_no_reset(present, loss) for loss in no_reset),
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
         *_of_often(present, past, now_ms),
@@ -479,6 +489,12 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
     ]
+    if nowhere:
+        diagnoses = [
+            _after_reset(each, nowhere) if each.kind == NO_MEMBERS else each
+            for each in diagnoses
+            if not (isinstance(each.event, OffsetsStuck) and nowhere.issuperset(partitions_of(each.event.places)))
+        ]
     kinds = {each.kind for each in diagnoses}
     if NO_MEMBERS in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != NO_MEMBERS]
@@ -499,7 +515,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         # the other.
         diagnoses = [each for each in diagnoses if each.kind not in (*_OF_LAG, NOT_COMMITTED) or each.severity > ODD]
         diagnoses += growing
-    elif any(each.kind in (STUCK, NOT_COMMITTED, NOT_REACHED) for each in diagnoses):
+    elif any(each.kind in (STUCK, NOT_COMMITTED, NOT_REACHED, NO_RESET) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in _WHERE_LAG_IS]
     elif (most := _lags(present).most()) and most.member and most.member.member_id in _gone(diagnoses):
@@ -620,7 +636,8 @@ def _with_aborts(diagnosis: Diagnosis, timed_out: Iterable[transactions.EventRec
 
 def _subject(event: GroupEvent) -> tuple[object, ...]:
     """Key of what an event is about: reports of it have the same."""
-    return event.type, getattr(event, "member", None), getattr(event, "positions", None)
+    topic = event.topic if isinstance(event, FetchOutOfRange) else None
+    return event.type, getattr(event, "member", None), getattr(event, "positions", None), topic
 
 
 def with_now(explanations: Iterable[Explanation], diagnoses: Iterable[Diagnosis], now_ms: int) -> list[Explanation]:
@@ -1119,35 +1136,64 @@ def _named(present: Present, member: Member | None) -> Member:
 
 def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
     """Committed offsets outside of their logs: a member that starts there starts at its auto.offset.reset."""
-    diagnoses = []
-    owned = {place for reader in present.readers for place in reader.partitions}
-    for (topic, partition), (committed, start, end) in sorted(present.outside.items())[:_MOST]:
-        sure = CERTAIN
-        where = f"{topic}-{partition}"
+    diagnoses: list[Diagnosis] = []
+    owners = {place: reader.member for reader in present.readers for place in reader.partitions}
+    refused = {(event.topic, event.partition, event.offset) for event in events if isinstance(event, FetchOutOfRange)}
+    before: dict[tuple[str | None, bool], list[Partition]] = {}
+    for place, (committed, start, end) in sorted(present.outside.items()):
         if committed < start:
-            text = f"The committed offset of {where} is {committed}, and its log begins at {start}:"
-            text += (
-                f" {words.count(start - committed, 'record')} {words.were(start - committed)} deleted before the group"
-            )
-            text += " committed them."
-            if (topic, partition) in owned:
-                sure, known = POSSIBLE, words.count(start - committed, "record")
-                text = f"The committed offset of {where} is {committed}, and its log begins at {start}: {known} before"
-                text += " that may be lost, unless its member had fetched them before they were deleted."
-            remedy = (
-                f"{WHY_DELETED} A member that starts there starts at its auto.offset.reset: latest skips all records."
-            )
-        else:
-            text = f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record"
-            by = _committer(events, (topic, partition), committed)
+            owner = owners.get(place)
+            is_lost = owner is None or (*place, committed) in refused
+            before.setdefault((None if owner is None else owner.member_id, is_lost), []).append(place)
+        elif len(diagnoses) < _MOST:
+            text = f"The committed offset of {place[0]}-{place[1]} is {committed}, and its log ends at {end}: there is"
+            text += " no such record"
+            by = _committer(events, place, committed)
             text += f"; {by}." if by else "."
             remedy = (
                 "Look which it was: a member committed more than it has read (of each partition the last offset plus"
                 " one is right), the topic was created again, or its end was lost. Then set the offsets anew (barnabas"
                 " groups reset-offsets): a member that starts there starts at its auto.offset.reset."
             )
-        diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, sure, remedy=remedy))
+            diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, CERTAIN, remedy=remedy))
+    for (_, is_lost), places in list(before.items())[:_MOST]:
+        diagnoses.append(_before_log(present, places, is_lost=is_lost))
     return diagnoses
+
+
+def _before_log(present: Present, places: Sequence[Partition], *, is_lost: bool) -> Diagnosis:
+    """Committed offsets before the beginning of the log, of partitions of one member, or of none.
+
+    Args:
+        present: the group now.
+        places: the partitions.
+        is_lost: whether the records before the log were deleted before a member fetched them.
+    """
+    outside = {place: present.outside[place] for place in places}
+    deleted = sum(start - committed for committed, start, _ in outside.values())
+    if len(places) == 1:
+        ((topic, partition), (committed, start, _)), *_ = outside.items()
+        text = f"The committed offset of {topic}-{partition} is {committed}, and its log begins at {start}:"
+    else:
+        named = [
+            f"{topic}-{partition} at {committed}, and the log begins at {start}"
+            for (topic, partition), (committed, start, _) in list(outside.items())[: words.MAX_NAMED]
+        ]
+        if len(places) > len(named):
+            named.append(words.count(len(places) - len(named), "more partition"))
+        text = f"The committed offsets of {words.partitions(by_topic(places))} are before the beginning of their logs"
+        text += f" ({'; '.join(named)}):"
+    known = words.count(deleted, "record")
+    text += f" {known} {words.were(deleted)} deleted before the group committed them." if is_lost else ""
+    if not is_lost:
+        text += f" {known} before that may be lost, unless its member had fetched them before they were deleted."
+    remedy = (
+        f"{WHY_DELETED} A member that starts there starts at its auto.offset.reset: latest skips all records, and with"
+        " none (error with librdkafka) it reads nothing until the offsets are set anew (barnabas groups"
+        " reset-offsets)."
+    )
+    sure = CERTAIN if is_lost else POSSIBLE
+    return Diagnosis(present.group, "offset_out_of_range", SICK, text, sure, remedy=remedy)
 
 
 def _committer(events: Sequence[GroupEvent], place: Partition, offset: int) -> str | None:
@@ -1647,18 +1693,66 @@ def _still_behind(present: Present, event: LagGrows, now_ms: int, lags: Lags) ->
     return tuple(found) if sum(each.lag for each in found) >= lags.total * MOST_OF else None
 
 
-def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
-    """Members whose next records were deleted before they read them."""
+def _of_losses(
+    present: Present, events: Sequence[GroupEvent], since_ms: int, nowhere: Container[Partition]
+) -> list[Diagnosis]:
+    """Members whose next records were deleted before they read them, except in partitions `nowhere`."""
     losses: dict[tuple[object, ...], FetchOutOfRange] = {}
     for event in events:
         if isinstance(event, FetchOutOfRange) and event.time >= since_ms and event.offset < event.log_start:
             key = event.member, event.topic
-            losses[key] = losses[key].with_later(event) if key in losses else event
+            if (event.topic, event.partition) not in nowhere:
+                losses[key] = losses[key].with_later(event) if key in losses else event
     diagnoses = []
     for loss in losses.values():
         text, remedy = loss.sentence()
         diagnoses.append(Diagnosis(present.group, "records_deleted", SICK, text, CERTAIN, (), remedy, loss.time))
     return diagnoses
+
+
+def _without_reset(present: Present, events: Iterable[GroupEvent], now_ms: int) -> list[FetchOutOfRange]:
+    """The Fetches of records that were deleted, after which the client has not gone on anywhere, those of a client and
+    a topic as one: its committed offsets are as before, and no other client owns the partitions."""
+    newest: dict[Partition, FetchOutOfRange] = {}
+    #: Where the member before has not gone on, either.
+    again: set[Partition] = set()
+    for event in events:
+        if isinstance(event, FetchOutOfRange):
+            place = event.topic, event.partition
+            known = newest.get(place)
+            if known is not None and known.member != event.member:
+                again.discard(place)
+                if known.offset == event.offset and not known.goes_on:
+                    again.add(place)
+            newest[place] = event
+        elif isinstance(event, TopicDeleted):
+            newest = {place: each for place, each in newest.items() if place[0] != event.topic}
+    owners = {place: reader.member for reader in present.readers for place in reader.partitions}
+    found: dict[tuple[object, ...], FetchOutOfRange] = {}
+    for place, event in sorted(newest.items()):
+        committed, start, _ = present.outside.get(place, (_NONE, _NONE, _NONE))
+        owner, by = owners.get(place), event.member
+        is_same = owner is not None and (owner.client_id, owner.host) == (by.client_id, by.host)
+        if event.goes_on or not event.offset == committed < start or not (is_same or not present.readers):
+            continue
+        left_ms = now_ms - event.time + (event.left_ms or 0)
+        if left_ms >= _ASKS_MS or place in again:
+            key = by.client_id, by.host, place[0]
+            left = event.changed(left_ms=left_ms, is_gone=owner is None or left_ms < _ASKS_MS)
+            found[key] = found[key].with_later(left) if key in found else left
+    return list(found.values())
+
+
+def _of_no_reset(present: Present, loss: FetchOutOfRange) -> Diagnosis:
+    text, remedy = loss.sentence()
+    return Diagnosis(present.group, NO_RESET, BROKEN, text, PROBABLE, (), remedy, loss.time, event=loss)
+
+
+def _after_reset(diagnosis: Diagnosis, nowhere: Collection[Partition]) -> Diagnosis:
+    """The diagnosis of a group without members whose program starts at an error."""
+    first = f"First correct the offsets of {words.partitions(by_topic(sorted(nowhere)))}, or auto.offset.reset: with"
+    first += " auto.offset.reset=none (error with librdkafka) a program that starts reads nothing there."
+    return replace(diagnosis, remedy=f"{first} {diagnosis.remedy or ''}".strip())
 
 
 def _of_outsiders(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

@@ -306,6 +306,8 @@ def _tell_remedies_once(explanations: Iterable[Explanation]) -> None:
 def _tell_until(told: Explanation, until: Mapping[int, Recorded]) -> None:
     """Tell of one event that is made of several when the last one was: its figures are of then, its time is not."""
     last = until.get(id(told.events[0])) if len(told.events) == 1 else None
+    if last is not None and isinstance(told.events[0], FetchOutOfRange) and told.events[0].left_ms is not None:
+        return  # Its sentence says for how long.
     if last is not None and last.until - told.time >= SLOW_MS and not isinstance(told.events[0], MemberSlow):
         told.details.append(f"This was recorded {words.times(last.times)} until {words.clock(last.until)}.")
 

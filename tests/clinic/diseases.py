@@ -566,8 +566,8 @@ def _committed_beyond(ward: Ward) -> None:
     ward.order("sick", "commit 1 1000")
 
 
-def _deleted_records(ward: Ward) -> None:
-    """Records are deleted before a member reads them, and it goes on at the end."""
+def _deleted_records(ward: Ward, reset: str = "latest") -> None:
+    """Records are deleted before a member reads them, and it goes on at the end, or nowhere."""
     ward.admit("sick")
     ward.settle("sick")
     ward.produce(10)
@@ -576,7 +576,7 @@ def _deleted_records(ward: Ward) -> None:
     ward.produce(10)
     with Admin(bootstrap_servers=ward.bootstrap) as admin:
         admin.delete_records({TopicPartition(ward.topic, 1): 15})
-    ward.admit("sick", reset="latest")
+    ward.admit("sick", reset=reset)
 
 
 def _slow_revoke(ward: Ward) -> None:
@@ -1045,6 +1045,19 @@ DISEASES: Final = (
         says=("sick", "-1 at 10, and the log begins at 15", "the end, 20", "does not read 15 to 19"),
         remedy=("retention.ms", "auto.offset.reset=latest skips"),
         never=("crashed", "killed", "polled too slowly", "blocked"),
+    ),
+    Disease(
+        "records are deleted before a member reads them, and auto.offset.reset is none",
+        partial(_deleted_records, reset="none"),
+        says=(
+            "sick",
+            "-1 at 10, and the log begins at 15",
+            "neither for the beginning nor for the end",
+            "reads nothing",
+        ),
+        remedy=("Stop the members", ":1 --to-earliest --execute", "auto.offset.reset=earliest or latest"),
+        never=("crashed", "killed", "polled too slowly", "blocked", "paused", "stands still"),
+        without=((JAVA, "classic"), (JAVA, "consumer")),
     ),
     Disease(
         "rebalance listener that takes long",

@@ -130,7 +130,7 @@ class ConfluentKafka:
         config: dict[str, Any] = {
             "bootstrap.servers": settings["bootstrap"],
             "group.id": settings["group"],
-            "auto.offset.reset": settings["reset"],
+            "auto.offset.reset": "error" if settings["reset"] == "none" else settings["reset"],
             "topic.metadata.refresh.interval.ms": settings["metadata_ms"],
             "auto.commit.interval.ms": settings["commit_ms"],
             "max.poll.interval.ms": settings["poll_ms"],
@@ -584,7 +584,13 @@ async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
         await patient.subscribe(settings["topics"])
     shown: list[str] | None = None
     while True:
-        polled = await patient.poll()
+        try:
+            polled = await patient.poll()
+        except Exception:
+            if settings["reset"] != "none":
+                raise
+            polled = []  # It takes the error for one that passes.
+            await asyncio.sleep(0.5)
         for topic, partition, offset in polled:
             if poison.handles(partition, offset):
                 await patient.commit(topic, partition, offset + 1)

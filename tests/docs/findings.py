@@ -57,6 +57,8 @@ MEANING: Final = {
     "no_common_assignor": "a member has no assignor that the others have, and may not join",
     "no_heartbeats": "the heartbeats of a member come too late, while its connection is open",
     "no_members": "a group has no members, and records to read",
+    "no_reset": "the next records of a member were deleted, and it goes on nowhere: `auto.offset.reset` is probably"
+    " `none`",
     "no_subscription": "a member subscribes to no topic, or its pattern matches none",
     "no_topic": "members subscribe to a topic that does not exist, or that was deleted",
     "not_committed": "a member reads on and commits seldom or never, or its commits are refused",

@@ -1258,19 +1258,121 @@ def test_records_that_were_deleted_are_not_to_be_read() -> None:
 
 
 def test_a_member_that_loses_records_to_retention_is_a_finding() -> None:
-    def lost(at: int, offset: int, log_start: int) -> EventRecord:
-        place: dict[str, Any] = {"topic": "t", "partition": 0, "offset": offset, "log_start": log_start, "log_end": 90}
-        return event(FetchOutOfRange, at, client="c1", **place)
-
     now = present(reader(1, partitions=(0, 1)), reader(2))
-    (found,) = [
-        each for each in told(now, lost(100_000, 3, 15), lost(199_000, 40, 50)) if each.kind == "records_deleted"
-    ]
+    records = lost(100_000), lost(199_000, offset=40, log_start=50)
+    (found,) = [each for each in told(now, *records) if each.kind == "records_deleted"]
     assert found.text == (
         "c1 (h) fetched offsets that are not in the log: t-0 at 40, and the log begins at 50, the last of 2 times: 22"
         " records were deleted before it read them."
     )
     assert "retention.ms" in str(found.remedy)
+
+
+def lost(at: int, partition: int = 0, offset: int = 3, **data: Any) -> EventRecord:
+    place = {"topic": "t", "partition": partition, "offset": offset, "log_start": 15, "log_end": 90}
+    return event(FetchOutOfRange, at, client="c1", **{**place, **data})
+
+
+LOST: dict[str, Any] = {"topic": "t", "partition": 0, "offset": 3, "log_start": 15, "log_end": 90, "client": "c2"}
+BEFORE: dict[Partition, tuple[int, int, int]] = {("t", 0): (3, 40, 90), ("t", 1): (3, 40, 90)}
+
+
+def test_a_member_that_goes_on_nowhere_after_its_records_were_deleted_is_broken() -> None:
+    now = present(reader(1, partitions=(0, 1)), outside=BEFORE)
+    kept: dict[str, Any] = {"deleted_by": "retention.ms", "newest_timestamp": NOW + 10**12, "retention_ms": 30_000}
+    (found,) = told(now, lost(150_000, 1, **kept), lost(150_001, **kept), since=199_000)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("no_reset", "broken", "probable")
+    assert found.text == (
+        "c1 (h) fetched offsets that are not in the log: t-0 at 3, and the log begins at 15; t-1 at 3, and the log"
+        " begins at 15. These records were deleted because they were older than retention.ms (30 s): their newest"
+        f" timestamp is {moment(NOW + 10**12)}. It has asked neither for the beginning nor for the end since then, for"
+        " 50 s: its auto.offset.reset is probably none (error with librdkafka), and its program polls on after the"
+        " error. It reads nothing there."
+    )
+    assert found.remedy == (
+        "Stop the members, then `barnabas groups reset-offsets g -t t:0,1 --to-earliest --execute` (--to-latest skips"
+        " what is in the log), or start the program with auto.offset.reset=earliest or latest. Let the program end at"
+        " this error (OFFSET_OUT_OF_RANGE, _AUTO_OFFSET_RESET with librdkafka). A larger retention.ms of t keeps the"
+        " records for longer stops."
+    )
+    told_of = [lost(150_000, 1, **kept), lost(150_001, **kept)]
+    (one,) = with_now(explain(read(told_of)), [found], NOW)
+    assert (one.text, one.remedy) == (found.text, found.remedy)
+    again = [lost(10_000), lost(150_000, left_ms=140_000.0)]
+    (later,) = told(present(reader(1, partitions=(0, 1)), outside={("t", 0): (3, 40, 90)}), *again)
+    assert "since then, for 3 min: its" in later.text
+
+
+@pytest.mark.parametrize(
+    ("now", "record"),
+    [
+        (present(reader(1, partitions=(0, 1)), outside={("t", 0): (3, 40, 90)}), lost(NOW - 9_000)),
+        (
+            present(reader(1, partitions=(0, 1)), outside={("t", 0): (3, 40, 90)}),
+            lost(150_000, position=90, reset="latest"),
+        ),
+        (present(reader(1, partitions=(0, 1)), outside={("t", 0): (3, 40, 90)}), lost(150_000, position=50)),
+        (present(reader(1, partitions=(0, 1)), outside={("t", 0): (9, 40, 90)}), lost(150_000)),
+        (present(reader(1, partitions=(0, 1)), outside={("t", 0): (95, 0, 90)}), lost(150_000, offset=95)),
+        (present(reader(2, partitions=(0, 1)), outside={("t", 0): (3, 40, 90)}), lost(150_000)),
+        (present(reader(1, partitions=(0, 1)), committed={("t", 0): 60}), lost(150_000)),
+    ],
+    ids=["just now", "reset", "goes on by itself", "committed since", "after the end", "another owner", "in the log"],
+)
+def test_a_member_that_may_go_on_is_not_without_a_reset(now: Present, record: EventRecord) -> None:
+    assert "no_reset" not in {each.kind for each in told(now, record)}
+
+
+def test_a_group_whose_last_member_had_no_reset_is_not_just_to_be_started() -> None:
+    gone = event(MemberLeft, 160_000, client="c1")
+    now = present(state="Empty", lags={("t", 0): 87, ("t", 1): 87}, outside=BEFORE)
+    found, none = told(now, lost(150_000), lost(150_001, 1), gone)
+    assert (found.kind, found.severity, none.kind) == ("no_reset", BROKEN, "no_members")
+    assert "It asked neither for the beginning nor for the end before it was gone" in found.text
+    assert "gets the same error" in found.text
+    assert str(found.remedy).startswith("Before a start: `barnabas groups reset-offsets g -t t:0,1 --to-earliest")
+    assert str(none.remedy).startswith("First correct the offsets of t-0 to t-1, or auto.offset.reset: with")
+
+
+def test_a_program_that_ends_at_each_start_as_it_has_no_reset_is_found_also_while_it_runs() -> None:
+    now = present(reader(2, partitions=(0, 1)), outside={("t", 0): (3, 40, 90)})
+    runs = [event(FetchOutOfRange, at, number, **LOST) for number, at in ((1, 150_000), (2, NOW - 1_000))]
+    (found,) = [each for each in told(now, *runs) if each.kind == "no_reset"]
+    assert "before it was gone" in found.text
+    went_on = event(FetchOutOfRange, 150_001, 1, **LOST, position=15, reset="earliest")
+    assert "no_reset" not in {each.kind for each in told(now, runs[0], went_on, runs[1])}
+
+
+def test_a_member_without_a_reset_does_not_stand_still_for_another_reason() -> None:
+    stuck = event(OffsetsStuck, 180_000, client="c1", positions=[["t", 0, 3]], records=50, stood_ms=1.0, fetches="none")
+    now = present(
+        reader(1, partitions=(0, 1)),
+        outside={("t", 0): (3, 40, 90)},
+        committed={("t", 0): 3},
+        lags={("t", 0): 87},
+    )
+    assert [each.kind for each in told(now, stuck, lost(150_000))] == ["no_reset"]
+    assert [each.kind for each in told(now, stuck)] == ["offset_out_of_range", "not_committed"]
+
+
+def test_offsets_before_their_logs_are_one_finding_of_a_member() -> None:
+    (found,) = told(present(reader(1, partitions=(0, 1)), outside=BEFORE))
+    assert found.text == (
+        "The committed offsets of t-0 to t-1 are before the beginning of their logs (t-0 at 3, and the log begins at"
+        " 40; t-1 at 3, and the log begins at 40): 74 records before that may be lost, unless its member had fetched"
+        " them before they were deleted."
+    )
+    assert (found.kind, found.sure) == ("offset_out_of_range", "possible")
+    assert "with none (error with librdkafka) it reads nothing until the offsets are set anew" in str(found.remedy)
+    both = told(present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), outside=BEFORE))
+    assert len(both) == 2
+    went_on = lost(150_000, position=90, reset="latest")
+    found, _ = told(present(reader(1, partitions=(0,)), outside={("t", 0): (3, 40, 90)}), went_on)
+    assert (found.sure, found.text) == (
+        "certain",
+        "The committed offset of t-0 is 3, and its log begins at 40: 37 records were deleted before the group committed"
+        " them.",
+    )
 
 
 def test_a_member_whose_fetches_wait_for_large_batches_is_odd() -> None:

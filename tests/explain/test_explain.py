@@ -903,6 +903,33 @@ def test_records_that_were_deleted_before_they_were_read_have_the_reason(
     assert remedy in (lost.remedy or "")
 
 
+@pytest.mark.parametrize(
+    ("later", "text"),
+    [
+        (
+            {"left_ms": 12_000.0},
+            "neither for the beginning nor for the end since then, for 12 s: its auto.offset.reset",
+        ),
+        ({"position": 20}, "t-0 at 3, and the log begins at 15; it went on at 20."),
+        (
+            {"position": 20, "reset": "by_duration"},
+            "; it asked for the offset of a time, 20, and probably goes on there.",
+        ),
+    ],
+)
+def test_where_a_member_goes_on_after_its_records_were_deleted(later: dict[str, Any], text: str) -> None:
+    (lost,) = explain(read([out_of_range(0, 1), out_of_range(0, 30_000, **later)]))
+    assert text in lost.text
+    assert ("--to-earliest --execute" in (lost.remedy or "")) == ("left_ms" in later)
+
+
+def test_records_whose_timestamps_are_in_seconds_are_not_kept_by_a_larger_retention() -> None:
+    removal = {"deleted_by": "retention.ms", "newest_timestamp": 1_795_876_800, "retention_ms": 604_800_000}
+    (lost,) = explain(read([out_of_range(0, 1, left_ms=12_000.0, **removal)]))
+    assert "Let the producer of t write milliseconds" in (lost.remedy or "")
+    assert "for longer stops" not in (lost.remedy or "")
+
+
 def test_commits_that_go_back_again_and_again_are_one_story() -> None:
     steps = [(0, 20, 7), (1, 9, 8), (0, 12, 5), (0, 10, 6)]
     events = [

@@ -734,6 +734,11 @@ def test_a_member_that_commits_the_offset_of_the_last_record_is_a_finding_while_
     assert [each.kind for each in told(now, last(199_000), waits)] == ["commits_last_record"], "it stands once"
 
 
+def test_a_member_whose_next_records_were_deleted_may_have_no_reset() -> None:
+    (found,) = told(STILL, stuck(fetches="none", is_deleted=True))
+    assert "a member that has auto.offset.reset=none does not go on, either" in found.text
+
+
 def beyond(at: int = 199_000, offset: int = 30, **data: Any) -> EventRecord:
     return event(CommitsBeyondEnd, at, client="c1", beyond=[["t", 0, offset, 20]], **data)
 

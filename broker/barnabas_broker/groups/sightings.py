@@ -49,6 +49,8 @@ _MOST_LOST: Final = 64
 _LOST_SECONDS: Final = 60.0
 #: Seconds after which a Fetch of another offset outside of the log of the same partition is reported.
 _LOST_AGAIN_SECONDS: Final = 5.0
+#: Seconds after which a Fetch of the same offset is reported again, of a client that has not gone on.
+_STILL_LOST_SECONDS: Final = 1_800.0
 #: Partitions of a client whose Fetches from the beginning are reported in so many seconds.
 _MOST_REWINDS: Final = 16
 _REWIND_SECONDS: Final = 1.0
@@ -102,7 +104,8 @@ class SeenClient:
         fetches: the number of its Fetches while partitions were watched.
         connections: its open connections on which members have sent requests.
         lost: the events about Fetches of offsets that are not in their logs, by topic and partition, with their times:
-            of the last :data:`_LOST_SECONDS`, and 64 of these.
+            of the last :data:`_LOST_SECONDS` and those of `outside`, and 64 of these.
+        outside: the partitions of `lost` in which it has not gone on, with the offsets.
         watched: what is counted of its Fetches, by topic and partition; None if no partition is watched.
         rewinds: the partitions that it has fetched from the beginning, with the time: those of the last second, 16 at a
             time.
@@ -141,6 +144,7 @@ class SeenClient:
         "looked_up",
         "lost",
         "member_at",
+        "outside",
         "rewinds",
         "throttled_at",
         "unread",
@@ -154,6 +158,7 @@ class SeenClient:
         self.fetches = 0
         self.connections: dict[MemberConnection, None] = {}
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
+        self.outside: dict[Partition, int] = {}
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
         self.rewinds: Lately[Partition] = Lately(_REWIND_SECONDS, _MOST_REWINDS)
         self.commits_back: dict[Partition, Watch] = {}
@@ -177,6 +182,7 @@ class SeenClient:
         self.assigned = self._assigned_at = None
         self.looked_up.clear()
         self.unread.clear()
+        self.outside.clear()
         self.commits_back = {}
         self.waits, self.waits_told_at = 0, None
 
@@ -263,15 +269,17 @@ class SeenClient:
     def loses(self, place: Partition, offset: int, now: float) -> bool:
         """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while, sooner
         if it got on meanwhile, and lost what was next again."""
-        while self.lost:
-            first = next(iter(self.lost))
-            if now - self.lost[first][0] <= _LOST_SECONDS:
+        for each, (at, *_) in list(self.lost.items()):
+            if now - at <= _LOST_SECONDS:
                 break
-            del self.lost[first]
+            if each not in self.outside:
+                del self.lost[each]
         known = self.lost.get(place)
         if known is None:
             return len(self.lost) < _MOST_LOST
-        return known[2].offset != offset and now - known[0] >= _LOST_AGAIN_SECONDS
+        is_still = self.outside.get(place) == offset
+        pause = _STILL_LOST_SECONDS if is_still else _LOST_AGAIN_SECONDS
+        return (is_still or known[2].offset != offset) and now - known[0] >= pause
 
 
 class ClientAddress(NamedTuple):

@@ -247,6 +247,8 @@ class WatchedFetch(NamedTuple):
         assigned: its first Fetches since partitions were assigned; None if that was long ago.
         begins: called with the partition and the offset of each of these.
         commits_back: the partitions whose commits went back last.
+        outside: the partitions in which it has not gone on since a Fetch outside of the log, with the offsets.
+        goes_on: called with such a partition, and another offset that it fetches.
     """
 
     watches: Mapping[Partition, Watch]
@@ -258,6 +260,8 @@ class WatchedFetch(NamedTuple):
     assigned: Assigned | None = None
     begins: Callable[[Partition, int], None] | None = None
     commits_back: Mapping[Partition, Watch] = MappingProxyType({})
+    outside: Mapping[Partition, int] = MappingProxyType({})
+    goes_on: Callable[[Partition, int], None] | None = None
 
     def asks(self, place: Partition, offset: int, epoch: int = NOTHING) -> Watch | None:
         """It asks for the records of a partition from an offset on; returns what is counted of that partition.
@@ -281,6 +285,8 @@ class WatchedFetch(NamedTuple):
                 self.goes_there(place, known)
             if known.begins or (is_there and not known.is_end) or self.time - known.at > _LOOKED_UP_SECONDS:
                 del self.looked_up[place]
+        if self.outside and self.goes_on is not None and self.outside.get(place, offset) != offset:
+            self.goes_on(place, offset)
         since_back = self.commits_back.get(place)
         if since_back is not None:
             since_back.asked(offset, self.time)

@@ -588,6 +588,16 @@ async def test_records_that_were_deleted_before_they_were_read() -> None:
     assert (went_on.position, went_on.reset) == (40, "latest")
 
 
+async def test_a_member_that_asks_for_the_offset_of_a_time_after_its_records_were_deleted() -> None:
+    member = await away()
+    member.fetches.out_of_range(CLIENT, PLACE, 3, (15, 40))
+    await member.waits(1)
+    member.fetches.looked_up_time(CLIENT, PLACE, 20)
+    await member.waits(1)
+    _, went_on = member.service.events_of(FetchOutOfRange)
+    assert (went_on.position, went_on.reset) == (20, "by_duration")
+
+
 @pytest.mark.parametrize(
     ("commits", "asks_at", "begins_at", "found"),
     [(False, 20, 20, True), (False, 20, 5, False), (True, 20, 20, True), (True, 20, 3, False)],

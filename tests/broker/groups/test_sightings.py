@@ -450,6 +450,43 @@ async def test_a_partition_that_is_lost_again_is_reported_again() -> None:
     assert [event.offset for event in service.events_of(FetchOutOfRange)] == [3, 20, 40]
 
 
+async def test_a_client_that_fetches_a_deleted_record_again_and_again_is_reported_seldom() -> None:
+    one = await program()
+    client = ClientAddress("client", "/127.0.0.1")
+    for _ in range(36):
+        one.service.groups.fetches.out_of_range(client, ("t", 0), 3, (13, 90))
+        for _ in range(10):
+            one.heartbeat()
+            await one.service.after(5)
+    assert len(one.service.events_of(FetchOutOfRange)) == 1
+    one.service.groups.fetches.out_of_range(client, ("t", 0), 3, (13, 90))
+    assert len(one.service.events_of(FetchOutOfRange)) == 2
+    one.service.groups.fetches.looked_up(client, ("t", 0), 90, latest=True)
+    assert [each.reset for each in one.service.events_of(FetchOutOfRange)] == [None, None, "latest"]
+
+
+async def test_a_client_goes_on_by_itself_after_a_fetch_outside_of_the_log() -> None:
+    one = await program()
+    client, fetches = ClientAddress("client", "/127.0.0.1"), one.service.groups.fetches
+    fetches.out_of_range(client, ("t", 0), 3, (13, 90))
+    for offset in (3, 50, 60):
+        fetch = fetches.fetched(client)
+        if fetch is not None:
+            fetch.asks(("t", 0), offset)
+    _, went_on = one.service.events_of(FetchOutOfRange)
+    assert (went_on.position, went_on.reset) == (50, None)
+
+
+async def test_a_client_asks_for_the_offset_of_a_time_after_a_fetch_outside_of_the_log() -> None:
+    one = await program()
+    client, fetches = ClientAddress("client", "/127.0.0.1"), one.service.groups.fetches
+    fetches.out_of_range(client, ("t", 0), 3, (13, 90))
+    for offset in (50, 60):
+        fetches.looked_up_time(client, ("t", 0), offset)
+    _, went_on = one.service.events_of(FetchOutOfRange)
+    assert (went_on.position, went_on.reset) == (50, "by_duration")
+
+
 async def test_whose_fetch_it_was_is_not_guessed_if_the_client_has_several_groups() -> None:
     one = await program()
     one.connection.use("other", "m")

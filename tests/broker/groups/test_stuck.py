@@ -1034,7 +1034,47 @@ async def test_offsets_before_the_log_are_another_disease() -> None:
     logs.start = 10
     member = await reader(logs)
     await member.commits(5)
+    member.fetches.out_of_range(ClientAddress(member.client_id, "/127.0.0.1"), ("t", 0), 5, (10, 20))
     await member.waits()
+    assert not member.stuck
+    lost, left = member.service.events_of(FetchOutOfRange)
+    assert (lost.left_ms, left.offset) == (None, 5)
+    assert left.left_ms is not None
+    assert 5_000 <= left.left_ms <= 12_000
+    member.fetches.looked_up(ClientAddress(member.client_id, "/127.0.0.1"), ("t", 0), 10, latest=False)
+    *_, went_on = member.service.events_of(FetchOutOfRange)
+    assert (went_on.position, went_on.left_ms) == (10, None)
+
+
+async def test_a_member_that_goes_on_after_records_that_were_deleted_is_not_left() -> None:
+    logs = Logs()
+    logs.start = 10
+    member = await reader(logs)
+    await member.commits(5)
+    member.fetches.out_of_range(ClientAddress(member.client_id, "/127.0.0.1"), ("t", 0), 5, (10, 20))
+    await member.goes_on(12, 15, 18, 20, 20, 20, 20, 20, seconds=5)
+    assert [each.position for each in member.service.events_of(FetchOutOfRange)] == [None, 12]
+    assert not member.stuck
+
+
+async def test_an_offset_that_stands_still_until_its_records_are_deleted_still_does() -> None:
+    logs = Logs()
+    member = await reader(logs)
+    await member.commits(5)
+    await member.waits(3)
+    logs.start = 10
+    await member.waits()
+    assert member.stuck
+    assert (member.stuck[0].is_deleted, member.stuck[0].fetches, member.stuck[0].records) == (True, "none", 10)
+
+
+async def test_a_member_that_waits_at_the_end_after_records_that_were_deleted_is_healthy() -> None:
+    """It commits nothing before the next record comes."""
+    logs = Logs()
+    logs.start = 10
+    member = await reader(logs)
+    await member.commits(5)
+    await member.goes_on(*(20,) * 12, seconds=5, delivered=False)
     assert not member.stuck
 
 

@@ -19,6 +19,7 @@ from barnabas_broker.groups.stuck import Assigned, LookedUp, WatchedFetch
 from barnabas_broker.recent import Newest
 from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
+    BY_TIME,
     FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
@@ -32,6 +33,8 @@ _MOST_GUESTS: Final = 1_000
 _GUEST_SECONDS: Final = 60.0
 #: Partitions of one of them.
 _MOST_UNREAD: Final = 64
+#: Where a client goes on whose Fetch was outside of the log; the numbers of notices.
+_RESETS: Final = ("earliest", "latest", BY_TIME)
 #: Jumps of a client to the end of a partition are reported once in so many seconds.
 _JUMPS_SECONDS: Final = 60.0
 
@@ -93,7 +96,7 @@ class Fetches:
         assigned = seen.assigned
         if assigned is not None and assigned.is_over(now):
             assigned = seen.assigned = None
-        is_followed = seen.watched or seen.looked_up or seen.unread or seen.commits_back
+        is_followed = seen.watched or seen.looked_up or seen.unread or seen.commits_back or seen.outside
         if not is_followed and assigned is None:
             return None
         seen.fetches += 1
@@ -109,6 +112,8 @@ class Fetches:
             assigned,
             begins,
             seen.commits_back,
+            seen.outside,
+            partial(self._goes_on, client),
         )
 
     def _goes_there(self, client: ClientAddress, place: Partition, looked_up: LookedUp) -> None:
@@ -299,6 +304,7 @@ class Fetches:
         )
         seen.lost.pop(place, None)  # the newest one is the last one
         seen.lost[place] = now, hosted.name, event
+        seen.outside[place] = offset
         self._hosted_groups.publish(hosted.name, event)
 
     def looked_up(self, client: ClientAddress, place: Partition, offset: int, *, latest: bool) -> None:
@@ -312,7 +318,7 @@ class Fetches:
         """
         seen = self._clients.find(client)
         if (seen is None or place not in seen.lost) and self._notices.was_sent("out_of_range", client, place):
-            self._notices.add("looked_up", client, place, offset, latest)
+            self._notices.add("looked_up", client, place, offset, _RESETS.index("latest" if latest else "earliest"))
         if seen is None:
             return
         known = seen.lost.get(place)
@@ -322,16 +328,41 @@ class Fetches:
                 begins = is_new or not seen.has_fetched
                 seen.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
             return
-        if known[2].position is not None:
+        self._publish_reset(seen, place, offset, "latest" if latest else "earliest")
+
+    def _publish_reset(self, seen: SeenClient, place: Partition, offset: int, reset: str | None) -> None:
+        """Report where a client goes on whose Fetch was outside of the log.
+
+        Args:
+            seen: the client.
+            place: topic and partition.
+            offset: where it goes on.
+            reset: what it has asked for; None if it goes on there by itself.
+        """
+        seen.outside.pop(place, None)
+        at, group_id, lost = seen.lost[place]
+        if lost.goes_on:
             return
-        at, group_id, lost = known
-        event = lost.changed(position=offset, reset="latest" if latest else "earliest")
+        event = lost.changed(position=offset, reset=reset, left_ms=None)
         seen.lost[place] = at, group_id, event
         if group_id in self._hosted_groups.by_id:
             self._hosted_groups.publish(group_id, event)
 
+    def _goes_on(self, client: ClientAddress, place: Partition, offset: int) -> None:
+        """A client whose Fetch was outside of the log fetches another offset."""
+        seen = self._clients.find(client)
+        readable = None if self._logs is None else self._logs.readable(*place)
+        is_inside = readable is None or readable[0] <= offset <= readable[1]
+        if seen is not None and place in seen.lost and is_inside:
+            self._publish_reset(seen, place, offset, None)
+
     def looked_up_time(self, client: ClientAddress, place: Partition, offset: int) -> None:
         """A client has asked for the offset of a time; `offset` is the answer."""
+        known = self._clients.find(client)
+        if known is not None and place in known.outside:
+            self._publish_reset(known, place, offset, BY_TIME)
+        elif (known is None or place not in known.lost) and self._notices.was_sent("out_of_range", client, place):
+            self._notices.add("looked_up", client, place, offset, _RESETS.index(BY_TIME))
         seen = self._by_choice(client)
         if seen is not None:
             seen.looks_up(place, offset, self._hosted_groups.now(), is_end=False, begins=False)
@@ -420,8 +451,8 @@ class Fetches:
                 self._out_of_range(client, place, offset, (start, end), removal)
             case "out_of_range", [offset, start, end]:
                 self._out_of_range(client, place, offset, (start, end), None)
-            case "looked_up", [offset, latest] if place in seen.lost:
-                self.looked_up(client, place, offset, latest=bool(latest))
+            case "looked_up", [offset, reset] if place in seen.lost and 0 <= reset < len(_RESETS):
+                self._publish_reset(seen, place, offset, _RESETS[reset])
             case (("begins_at_end" | "from_start"), [_, time_ms]) if self._commits_since(client, place, time_ms):
                 pass  # The notice is late: the offset that it would be compared with is gone.
             case "begins_at_end", [offset, _]:

@@ -61,6 +61,8 @@ _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
 #: Partitions of an event whose batches are looked at.
 _MOST_CODECS: Final = 3
+#: A client whose Fetch was outside of the log asks where to go on within so many seconds.
+_ASKS_SECONDS: Final = 10.0
 #: Groups whose members have one client id and host.
 _MOST_ALIKE: Final = 16
 #: The partitions of a member whose transactions are aborted are one event, however it fetches them.
@@ -163,6 +165,8 @@ class StuckCheck:
             return
         generation = group.generation
         waiting: dict[Partition, int] = {}
+        #: The same of partitions whose next record was deleted, while later ones wait.
+        deleted: dict[Partition, int] = {}
         #: The partitions with committed offsets, those of them whose ends this broker knows, and the sums of both.
         committed_in, known = 0, list[Partition]()
         sum_of_offsets = sum_of_ends = 0
@@ -194,6 +198,8 @@ class StuckCheck:
                     each_behind = self._look_behind(name, (topic, number), committed, readable[1], now)
                     if each_behind is not None:
                         one_behind[topic, number] = each_behind
+                elif readable is not None and committed.offset < readable[0] < readable[1]:
+                    deleted[topic, number] = committed.offset
                 if readable is not None and (is_before_end or (topic, number) in before):
                     only = self._only_aborted(before.get((topic, number)), (topic, number), committed.offset, logs, now)
                     if only is not None:
@@ -250,7 +256,7 @@ class StuckCheck:
                     waiting[place] = NOTHING
                 if self._is_long():
                     yield
-        ended = self._standing.look(name, waiting, generation, now)
+        ended = self._standing.look(name, {**waiting, **deleted}, generation, now)
         for each in ended:
             owner_sight = None if each.owner is None else hosted.sightings.get(each.owner.member_id or "")
             if owner_sight is not None and each.is_read_on:
@@ -578,7 +584,7 @@ class StuckCheck:
             now: in seconds on the coordinator's clock.
         """
         yield from self._report_unreached(hosted, standing, logs, now)
-        found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
+        found: dict[tuple[str | None, str, Partition | None, bool], list[tuple[Partition, Standing]]] = {}
         aborted: dict[str | None, TimedOut] = {}
         moving = {each.owner for each in standing.values() if each.has_moved and now - each.since < self._patience}
         for place, each in list(standing.items()):
@@ -588,6 +594,8 @@ class StuckCheck:
             if fetches == "none" and owner is not None and not hosted.sightings.has_asked(owner.member_id or "", place):
                 fetches = UNTAKEN
             is_behind = owner is not None and owner == behind
+            if self._is_left(hosted, place, each, now):
+                continue
             if owner is None or not each.is_due(now, self._patience_with(sight, fetches, is_behind=is_behind)):
                 continue
             client = self._client(owner)
@@ -597,6 +605,9 @@ class StuckCheck:
                 continue  # Another broker leads the partition, and has not said what it has seen of its Fetches.
             if client.is_denied(place[0], now):
                 continue  # Its Fetches are refused, which is reported.
+            is_deleted = _is_deleted(each, logs.readable(*place))
+            if is_deleted and fetches not in ("none", UNTAKEN):
+                continue  # It may have gone on after what was deleted.
             if each.offset == NOTHING and fetches == "none" and (hosted.offsets or self._has_fetched(owner, sight)):
                 continue
             timed_out = self._aborts(owner, sight, each)
@@ -616,18 +627,34 @@ class StuckCheck:
             each.told_at = now
             if has_records and timed_out is not None:
                 aborted[owner.member_id] = timed_out
-                found.setdefault((owner.member_id, _ABORTED, None), []).append((place, each))
+                found.setdefault((owner.member_id, _ABORTED, None, False), []).append((place, each))
             elif has_records:
                 # What makes a member wait makes it wait in all of its partitions.
                 alone = place if fetches == "again" and each.watch.pause * 1000 < WAITS_MS else None
-                found.setdefault((owner.member_id, fetches, alone), []).append((place, each))
+                found.setdefault((owner.member_id, fetches, alone, is_deleted), []).append((place, each))
         if self._hosted_groups.by_id.get(hosted.name) is not hosted:
             return
-        for (member_id, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
+        for (member_id, fetches, *_), places in list(found.items())[:_MOST_EVENTS]:
             if fetches == _ABORTED:
                 self._publish(hosted, "again", places, owners, logs, behind, now, aborted[member_id])
             else:
                 self._publish(hosted, fetches, places, owners, logs, behind, now)
+
+    def _is_left(self, hosted: HostedGroup, place: Partition, standing: Standing, now: float) -> bool:
+        """Whether the last Fetch of a partition by its member was refused, because the record at the committed offset
+        was deleted; that is reported when it has gone on nowhere for some seconds."""
+        client = self._client(standing.owner)
+        if client is None or client.outside.get(place) != standing.offset or place not in client.lost:
+            return False
+        at, group_id, lost = client.lost[place]
+        is_seen = not standing.is_clear or (standing.is_counted(now) and not standing.is_read_on)
+        is_long = now - at >= min(self._patience, _ASKS_SECONDS)
+        if group_id == hosted.name and lost.left_ms is None and is_seen and is_long:
+            left = lost.changed(left_ms=(now - at) * 1000)
+            client.lost[place] = at, group_id, left
+            if self._hosted_groups.by_id.get(group_id) is hosted:
+                self._hosted_groups.publish(group_id, left)
+        return True
 
     def _report_unreached(
         self, hosted: HostedGroup, standing: Mapping[Partition, Standing], logs: ReadLogs, now: float
@@ -799,7 +826,7 @@ class StuckCheck:
         else:
             ends = (logs.readable(*place) for place, _ in places)
             records = sum(
-                max(readable[1] - each.offset, 0)
+                max(readable[1] - _first_waiting(each, readable), 0)
                 for readable, (_, each) in zip(ends, places, strict=True)
                 if readable is not None
             )
@@ -812,6 +839,7 @@ class StuckCheck:
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 fetches=fetches,
                 is_incremental=is_incremental,
+                is_deleted=_is_deleted(first, logs.readable(*places[0][0])) or None,
                 ahead=ahead if fetches == "beyond" else None,
                 fetched_ago_ms=_ago(fetched_at, now),
                 committed_ago_ms=_ago(committed_at, now),
@@ -925,9 +953,14 @@ def _address(member: Member) -> ClientAddress:
 
 def _first_waiting(standing: Standing, readable: tuple[int, int] | None) -> int:
     """The offset from which on records wait in a partition."""
-    if standing.offset != NOTHING:
+    if standing.offset != NOTHING and not _is_deleted(standing, readable):
         return standing.offset
     return 0 if readable is None else readable[0]
+
+
+def _is_deleted(standing: Standing, readable: tuple[int, int] | None) -> bool:
+    """Whether the record at the committed offset of a partition was deleted."""
+    return readable is not None and NOTHING < standing.offset < readable[0]
 
 
 def _written(places: Iterable[tuple[Partition, Standing]], logs: ReadLogs) -> int:
