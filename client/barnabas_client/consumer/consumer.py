@@ -529,6 +529,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
         while state is None:
             state = await session.polls.next_ready(only, None)
         (record,) = session.fetcher.take(state, 1)
+        if not state.ready:
+            session.fetcher.rotate()
         return record
 
     async def getmany(
@@ -618,6 +620,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
                 record = ready.popleft()
                 state.position = record.offset + 1
                 yield record
+            if not ready and self._session is not None:
+                self._session.fetcher.rotate()
 
     async def _next_ready(self) -> PartitionState | None:
         """Wait for a partition with records, for a loop over them."""

@@ -180,7 +180,8 @@ class Fetcher:
         return found
 
     def rotate(self) -> None:
-        """Put another partition first for the next poll."""
+        """Put another partition first for the next poll: one that gets records all the time would keep others
+        waiting."""
         self._filled.rotate(-1)
 
     def take(self, state: PartitionState, limit: int) -> list[AnyRecord]:

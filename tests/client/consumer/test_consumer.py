@@ -89,6 +89,34 @@ async def test_partitions_take_turns(broker: Machine) -> None:
     assert list(first) != list(second)
 
 
+@pytest.mark.parametrize("iterates", [True, False])
+@simulated
+async def test_a_partition_that_gets_records_all_the_time_does_not_keep_the_others_waiting(
+    broker: Machine, iterates: bool
+) -> None:
+    await broker.create("t", 2)
+    for number in (0, 1):
+        await broker.write("t", [b"x"], number)
+    read: list[int] = []
+    async with consumer(broker) as reader:
+        reader.assign([T0, T1])
+        await until(lambda: len(reader._running().fetcher._filled) == 2)
+        async for record in reader if iterates else _one_by_one(reader):
+            read.append(record.partition)
+            if len(read) == 20:
+                break
+            # The handler is slower than the one that writes: the next record is there before it is done.
+            await broker.write("t", [b"x"], record.partition)
+            await asyncio.sleep(1)
+    assert {*read[:2], *read[-2:]} == {0, 1}
+    assert read.count(0) == read.count(1) == 10
+
+
+async def _one_by_one(reader: Any) -> Any:
+    while True:
+        yield await reader.getone()
+
+
 @simulated
 async def test_a_poll_times_out(broker: Machine) -> None:
     await broker.create("t")
