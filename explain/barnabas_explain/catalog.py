@@ -86,6 +86,7 @@ FIELDS: Final = {
     "stood_ms": "for how long committed offsets have stood still, at least",
     "is_incremental": "whether members get what changes in their assignment only: the assignor is cooperative, or the"
     " group has the consumer protocol",
+    "fetches_others": "whether the member has fetched other partitions meanwhile",
     "fetches": "again, beyond, asks, none, untaken or unknown: the records from `offset` on `deliveries` times; records"
     " after the committed offset; none after it; not at all; not at all, and the client has not asked for the committed"
     " offset either since it joined; other members have the same client id and host",
@@ -3494,6 +3495,8 @@ class NothingFetched(MemberEvent):
     stood_ms: float
     fetches: str | None = None
     is_incremental: bool | None = None
+    #: Whether it has fetched other partitions meanwhile.
+    fetches_others: bool | None = None
 
     def sentence(self) -> Told:
         which = words.partitions(self.partitions)
@@ -3504,6 +3507,15 @@ class NothingFetched(MemberEvent):
                 f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and has neither fetched a record of it nor"
                 f" asked for committed offsets since it joined, while {wait} there: {why}.",
                 remedy,
+            )
+        if self.fetches_others:
+            return Told(
+                f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and has fetched nothing of it since it"
+                f" joined, though it fetches other partitions, while {wait} there and no offset of it is committed: it"
+                " has probably paused this part of its assignment, or has no offset to start at there"
+                " (auto.offset.reset=none, or error).",
+                "Look when the program pauses and resumes partitions (pause, resume): what has to wait for others needs"
+                " its turn, too, also while these have records. Look in its log for an error about a missing offset.",
             )
         return Told(
             f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and has not sent a single Fetch since it"

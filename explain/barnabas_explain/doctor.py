@@ -1470,10 +1470,12 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         if isinstance(event, NothingFetched):
             # It is reported again when it has lasted twice as long.
             is_over = now_ms - event.time > event.stood_ms + _LATE_MS
-            if not is_over and has and not present.committed:
-                text, remedy = event.sentence()
+            left = partitions_of(event.partitions) & has - present.committed.keys()
+            if not is_over and left and (event.fetches_others or not present.committed):
+                severity = SICK if event.fetches_others else BROKEN
+                text, remedy = event.changed(partitions=by_topic(left)).sentence()
                 diagnoses.append(
-                    Diagnosis(present.group, "nothing_fetched", BROKEN, text, PROBABLE, (), remedy, event.time)
+                    Diagnosis(present.group, "nothing_fetched", severity, text, PROBABLE, (), remedy, event.time)
                 )
             continue
         if isinstance(event, NothingCommitted):

@@ -485,6 +485,26 @@ def reads(at: int = 199_000) -> EventRecord:
     return event(NothingCommitted, at, client="c1", partitions={"t": [0, 1]}, ahead=40, stood_ms=360_000)
 
 
+def test_a_member_that_never_fetches_some_of_its_partitions() -> None:
+    place: dict[str, Any] = {
+        "partitions": {"t": [0]},
+        "records": 40,
+        "stood_ms": 15_000,
+        "fetches": "none",
+        "fetches_others": True,
+    }
+    nothing = event(NothingFetched, 180_000, client="c1", **place)
+    others = present(reader(1, partitions=(0, 1)), committed={("t", 1): 9})
+    (found,) = told(others, nothing)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_fetched", "sick", "probable")
+    assert found.text == (
+        "c1 (h) has had t-0 for 15 s, and has fetched nothing of it since it joined, though it fetches other"
+        " partitions, while 40 records wait there and no offset of it is committed: it has probably paused this part of"
+        " its assignment, or has no offset to start at there (auto.offset.reset=none, or error)."
+    )
+    assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 1, ("t", 1): 9}), nothing) == []
+
+
 def test_a_member_that_has_not_fetched_once_is_a_finding_while_that_lasts() -> None:
     event_of = event(NothingFetched, 180_000, client="c1", partitions={"t": [0, 1]}, records=40, stood_ms=15_000)
     now = present(reader(1, partitions=(0, 1)))

@@ -973,6 +973,19 @@ async def test_a_member_that_has_not_taken_one_of_its_partitions() -> None:
     assert (event.fetches, event.positions) == ("untaken", (("t", 0, 5),))
 
 
+@pytest.mark.parametrize("has_fetched", [False, True])
+async def test_a_member_that_never_fetches_one_of_its_partitions(has_fetched: bool) -> None:
+    """It has paused it before its first record. If it has fetched it once, it may work through what it got."""
+    member = await reader_of(TwoPartitions, Logs(100))
+    member.service.groups.topics_changed({"t": 2}, [Topic(bytes(16), "t", 2)])
+    await member.goes_on(0, partitions=(0, 1) if has_fetched else (1,))
+    for offset in range(60):
+        await member.goes_on(offset, partitions=(1,))
+        await member.commits(offset, 1)
+    found = [(event.partitions, event.fetches_others) for event in member.service.events_of(NothingFetched)]
+    assert found[:1] == ([] if has_fetched else [({"t": [0]}, True)])
+
+
 async def test_a_member_that_connects_anew_has_asked_for_its_offsets_before() -> None:
     member = await reader(Logs(100))
     member.connect()

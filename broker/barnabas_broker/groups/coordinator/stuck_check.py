@@ -584,7 +584,7 @@ class StuckCheck:
             now: in seconds on the coordinator's clock.
         """
         yield from self._report_unreached(hosted, standing, logs, now)
-        found: dict[tuple[str | None, str, Partition | None, bool], list[tuple[Partition, Standing]]] = {}
+        found: dict[tuple[str | None, str, Partition | None, bool, bool], list[tuple[Partition, Standing]]] = {}
         aborted: dict[str | None, TimedOut] = {}
         moving = {each.owner for each in standing.values() if each.has_moved and now - each.since < self._patience}
         for place, each in list(standing.items()):
@@ -608,8 +608,10 @@ class StuckCheck:
             is_deleted = _is_deleted(each, logs.readable(*place))
             if is_deleted and fetches not in ("none", UNTAKEN):
                 continue  # It may have gone on after what was deleted.
-            if each.offset == NOTHING and fetches == "none" and (hosted.offsets or self._has_fetched(owner, sight)):
-                continue
+            if each.offset == NOTHING and fetches == "none":
+                is_idle = not hosted.offsets and not self._has_fetched(owner, sight)
+                if not is_idle and not self._leaves_out(owner, place, each, now):
+                    continue
             timed_out = self._aborts(owner, sight, each)
             is_known = fetches in ("none", UNTAKEN, "beyond") or (fetches == "again" and not each.watch.gets_past)
             if each.offset == NOTHING and not is_known and timed_out is None:
@@ -627,11 +629,12 @@ class StuckCheck:
             each.told_at = now
             if has_records and timed_out is not None:
                 aborted[owner.member_id] = timed_out
-                found.setdefault((owner.member_id, _ABORTED, None, False), []).append((place, each))
+                found.setdefault((owner.member_id, _ABORTED, None, False, False), []).append((place, each))
             elif has_records:
                 # What makes a member wait makes it wait in all of its partitions.
                 alone = place if fetches == "again" and each.watch.pause * 1000 < WAITS_MS else None
-                found.setdefault((owner.member_id, fetches, alone, is_deleted), []).append((place, each))
+                alike = owner.member_id, fetches, alone, is_deleted, each.offset == NOTHING
+                found.setdefault(alike, []).append((place, each))
         if self._hosted_groups.by_id.get(hosted.name) is not hosted:
             return
         for (member_id, fetches, *_), places in list(found.items())[:_MOST_EVENTS]:
@@ -730,6 +733,11 @@ class StuckCheck:
             return True
         return client.fetched_at is not None and client.fetched_at >= sight.joined_at
 
+    def _leaves_out(self, owner: Member, place: Partition, standing: Standing, now: float) -> bool:
+        """Whether a member has not fetched a partition since it joined, and fetches others."""
+        client = self._client_alone(owner)
+        return client is not None and place in client.unread and self._fetches_others(owner, standing, now)
+
     def _fetches_seldom(self, standing: Standing, now: float) -> bool:
         """Whether the owner of a partition has sent few Fetches since the offset has stood, or may have: it has records
         for long."""
@@ -805,6 +813,7 @@ class StuckCheck:
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 fetches=fetches,
                 is_incremental=is_incremental,
+                fetches_others=all(self._leaves_out(owner, place, each, now) for place, each in places) or None,
             )
         elif first.offset == NOTHING:
             topics = {topic for (topic, _), _ in places}
