@@ -2394,8 +2394,9 @@ class CommitsOften(MemberEvent):
         return Told(
             text,
             "Commit by time or by number: once in some seconds, or after each some hundred records"
-            " (enable.auto.commit does so every 5 s). If it waits for each commit, that takes a round trip to the"
-            " broker for each record. The records since the last commit are read again after a crash.",
+            " (enable.auto.commit does so every auto.commit.interval.ms, 5 s by default). If it waits for each commit,"
+            " that takes a round trip to the broker for each record. The records since the last commit are read again"
+            " after a crash.",
         )
 
     def line(self, reason: str) -> Line:
