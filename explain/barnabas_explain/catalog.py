@@ -104,7 +104,7 @@ FIELDS: Final = {
     "waited_ms": "for how long the group, or a Fetch, waited, or a client has not joined",
     "min_bytes": "`fetch.min.bytes` of the client",
     "took_ms": "how long it took: the join phase, the computation of a target, the time since the epoch began; for how"
-    " long the lag has grown, or a member has committed often",
+    " long the lag has grown, or a member has committed often, or had its partitions before it began to read",
     "protocol": 'the name of the assignor; "classic" of a classic member in a group of the consumer protocol',
     "protocol_type": '"consumer" of consumers',
     "assignor": "the name of the assignor",
@@ -3598,6 +3598,32 @@ class FetchesWaited(MemberEvent):
             f" ({self.min_bytes:,}).",
             "If records are to come at once: set fetch.min.bytes to 1, or fetch.max.wait.ms (fetch.wait.max.ms of"
             " librdkafka) to the time that a record may wait. If it is to get large batches, it needs no change.",
+        )
+
+
+@event("began_late")
+class MemberBeganLate(MemberEvent):
+    """A member had its partitions for at least 10 s before it began to read them, while records were there."""
+
+    took_ms: float
+    partitions: ByTopic
+    records: int
+
+    def sentence(self) -> Told:
+        wait = f"{words.count(self.records, 'record')} waited"
+        return Told(
+            f"{self.name} began to read {words.ms(self.took_ms)} after it had got {words.partitions(self.partitions)},"
+            f" while {wait} there: its program probably does something else between subscribe() and its first poll"
+            " (such as loading a model), or in its rebalance listener. The members of a group get their partitions when"
+            " they join.",
+            "Do that before subscribe(), or before the consumer is made. With a max.poll.interval.ms below that time"
+            " the member would be removed.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "records": self.records, "after": seconds(self.took_ms / 1000)}
+        return self._line(
+            "warning", "a member began to read late", partitions=words.partitions(self.partitions), **pairs
         )
 
 

@@ -41,6 +41,7 @@ from barnabas_explain.catalog import (
     JoinPhaseOver,
     LagGrows,
     MemberAway,
+    MemberBeganLate,
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
@@ -215,12 +216,15 @@ OF_EVENTS: Final = (
     found.RESTARTED,
     STORM,
     DEPLOYMENT,
+    MemberBeganLate.type,
     NEVER_JOINED,
 )
 #: The kinds of those about what is over if it does not happen again.
 _PASSES: Final = frozenset({*_OF_FINDINGS, LATE_MEMBER, HEARD_LATE, STORM}.difference(_UNTIL_BACK))
 #: A transactional id of which fewer transactions were aborted by their timeout may have been slow once.
 _MANY_ABORTS: Final = 2
+#: A program that began to read late fewer times may have been slow once.
+_MANY_LATE_STARTS: Final = 2
 #: A group that waited so often for a member, or for so many milliseconds once, is ill.
 _MANY_WAITS: Final = 2
 _LONG_WAIT_MS: Final = 30_000
@@ -470,6 +474,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *(_of_no_reset(present, loss) for loss in no_reset),
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
+        *_of_late_starts(present, past, since_ms),
         *_of_often(present, past, now_ms),
         *_of_seeks(present, past, since_ms),
         *_of_uncommitted(present, past, since_ms),
@@ -1787,6 +1792,17 @@ def _of_waits(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
         text, remedy = event.sentence()
         diagnoses.append(Diagnosis(present.group, "fetches_waited", ODD, text, CERTAIN, (), remedy, event.time))
     return diagnoses
+
+
+def _of_late_starts(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members that begin to read long after they have got their partitions, again and again."""
+    late = [event for event in events if isinstance(event, MemberBeganLate) and event.time >= since_ms]
+    if len(late) < _MANY_LATE_STARTS:
+        return []
+    last = late[-1]
+    text, remedy = last.sentence()
+    text += f" Members of the group began late {len(late)} times."
+    return [Diagnosis(present.group, MemberBeganLate.type, ODD, text, PROBABLE, (), remedy, last.time)]
 
 
 def _of_seeks(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

@@ -19,6 +19,7 @@ KINDS: Final = (*OF_EVENTS, *OF_NOW, *OF_IDS)
 #: What each kind is about.
 MEANING: Final = {
     "aborted_records_read": "a member is given records of aborted transactions, as it is not `read_committed`",
+    "began_late": "members begin to read long after they got their partitions: they load something first",
     "blocked": "a member was silent for longer than its session, and came back: blocked, paused, or cut off",
     "broker_not_reached": "members do not reach the broker that leads some of their partitions",
     "closed_by_broker": "the broker closed the connection of a member",

@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     JoinRefused,
     LagGrows,
     MemberAway,
+    MemberBeganLate,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -1388,6 +1389,25 @@ def test_a_member_whose_fetches_wait_for_large_batches_is_odd() -> None:
     (one,) = explain(read([waited(100_000, 3), waited(150_000, 30)]))
     assert one.text == found.text
     assert told(present(reader(2, partitions=(0, 1))), waited(100_000, 3)) == [], "it is not a member any more"
+
+
+def test_members_that_begin_to_read_late_again_and_again_are_odd() -> None:
+    def late(at: int, client: str) -> EventRecord:
+        return event(MemberBeganLate, at, client=client, took_ms=48_000, partitions={"t": [0, 1]}, records=15)
+
+    assert told(HEALTHY, late(100_000, "c1")) == [], "one start may be slow"
+    (found,) = told(HEALTHY, late(100_000, "c1"), late(150_000, "c2"))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("began_late", "odd", "probable")
+    said = (
+        "c2 (h) began to read 48 s after it had got t-0 to t-1, while 15 records waited there: its program probably"
+        " does something else between subscribe() and its first poll (such as loading a model), or in its rebalance"
+        " listener. The members of a group get their partitions when they join."
+    )
+    assert found.text == f"{said} Members of the group began late 2 times."
+    assert "Do that before subscribe()" in str(found.remedy)
+    assert "max.poll.interval.ms" in str(found.remedy)
+    explained = with_now(explain(read([late(100_000, "c1"), late(150_000, "c2")])), [found], NOW)
+    assert [each.text for each in explained] == [said.replace("c2", "c1"), said], "nothing is said twice"
 
 
 def test_a_member_whose_user_may_not_read_its_topic_is_broken() -> None:

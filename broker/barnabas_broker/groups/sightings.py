@@ -113,6 +113,9 @@ class SeenClient:
         joined_at: when a member of it joined last; None for never.
         assigned: its first Fetches since partitions were assigned in its group; None if that was long ago, or before it
             joined.
+        owns_since: since when a member of it has had partitions, until it begins to read; None if it has none, or has
+            begun.
+        has_begun: whether it has begun to read since it joined, by a request for committed offsets or a Fetch.
         looked_up: the offsets that it has looked up lately: the ends of partitions, and those of times, of 64
             partitions at a time.
         unread: the partitions of which it has asked for the committed offset, and has not fetched since it joined: 64
@@ -139,12 +142,14 @@ class SeenClient:
         "denied",
         "fetched_at",
         "fetches",
+        "has_begun",
         "is_committed",
         "joined_at",
         "looked_up",
         "lost",
         "member_at",
         "outside",
+        "owns_since",
         "rewinds",
         "throttled_at",
         "unread",
@@ -166,6 +171,8 @@ class SeenClient:
         self.assigned: Assigned | None = None
         #: When partitions were assigned last since a member of it joined; None for never.
         self._assigned_at: float | None = None
+        self.owns_since: float | None = None
+        self.has_begun = False
         self.looked_up: dict[Partition, LookedUp] = {}
         self.unread: set[Partition] = set()
         self.waits = 0
@@ -179,7 +186,8 @@ class SeenClient:
     def joins(self, now: float) -> None:
         """A member of it joins."""
         self.joined_at = now
-        self.assigned = self._assigned_at = None
+        self.assigned = self._assigned_at = self.owns_since = None
+        self.has_begun = False
         self.looked_up.clear()
         self.unread.clear()
         self.outside.clear()
@@ -190,6 +198,12 @@ class SeenClient:
         """Partitions are assigned in its group."""
         self.assigned = Assigned(now, is_first=self._assigned_at is None)
         self._assigned_at = now
+
+    def begins(self, now: float) -> float | None:
+        """It asks for committed offsets, or for records; returns for how many seconds a member of it had partitions
+        before that, if it is the first time since it joined; None if that is not known."""
+        since, self.owns_since, self.has_begun = self.owns_since, None, True
+        return None if since is None or self.has_fetched or self.is_shared else now - since
 
     def waited(self, now: float) -> int | None:
         """A Fetch of it has waited for all of its time; returns how often that was so, if it is to be reported."""
@@ -749,6 +763,23 @@ class Sightings:
         for sight in self._members.values():
             if sight.connection is not None:
                 sight.connection.client.gets(now)
+
+    def owned(self, now: float, has_partitions: Callable[[str], bool], *, anew: bool) -> None:
+        """All members own the partitions that are assigned to them.
+
+        Args:
+            now: the time.
+            has_partitions: whether a member, by its id, has any; called for those that have not begun to read.
+            anew: whether they had none before that.
+        """
+        for member_id, sight in self._members.items():
+            client = None if sight.connection is None else sight.connection.client
+            if client is None or client.has_begun or client.has_fetched:
+                continue
+            if not has_partitions(member_id):
+                client.owns_since = None
+            elif anew or client.owns_since is None:
+                client.owns_since = now
 
     def had(self, place: Partition) -> float | None:
         """When a member that is gone was last heard of that had a partition; None if that is not known."""

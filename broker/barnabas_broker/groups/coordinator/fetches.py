@@ -6,10 +6,12 @@ several groups may be meant, nothing is reported. The group may be coordinated b
 
 from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
+from barnabas_broker.groups.coordinator.readers import partitions_of
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.fetch_reports import FetchNotice, FetchNotices
 from barnabas_broker.groups.new_topics import NewTopics
@@ -23,10 +25,11 @@ from barnabas_explain.catalog import (
     FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
+    MemberBeganLate,
     MemberRewound,
     MemberSkipped,
 )
-from barnabas_explain.members import Member, Partition, is_default
+from barnabas_explain.members import Member, Partition, by_topic, is_default
 
 #: Clients of other coordinators whose first Fetches are looked at, each for so many seconds after the last partition.
 _MOST_GUESTS: Final = 1_000
@@ -37,6 +40,12 @@ _MOST_UNREAD: Final = 64
 _RESETS: Final = ("earliest", "latest", BY_TIME)
 #: Jumps of a client to the end of a partition are reported once in so many seconds.
 _JUMPS_SECONDS: Final = 60.0
+#: A member that has had partitions for so many seconds before it begins to read them begins late.
+_LATE_SECONDS: Final = 10.0
+#: Partitions of it that are looked at, those without a committed offset, and those that are named.
+_MOST_OWNED: Final = 1_000
+_MOST_WITHOUT: Final = 20
+_MOST_LISTED: Final = 20
 
 
 class _Reader(NamedTuple):
@@ -91,11 +100,15 @@ class Fetches:
         if seen is None:
             return None
         now = self._hosted_groups.now()
+        assigned = seen.assigned
+        if assigned is not None:
+            if seen.owns_since is not None:
+                # The client may have sent a Fetch to another broker before.
+                self._begins_to_read(seen, is_first=not self._notices.has_others)
+            if assigned.is_over(now):
+                assigned = seen.assigned = None
         seen.fetched_at = now
         seen.is_committed = is_committed
-        assigned = seen.assigned
-        if assigned is not None and assigned.is_over(now):
-            assigned = seen.assigned = None
         is_followed = seen.watched or seen.looked_up or seen.unread or seen.commits_back or seen.outside
         if not is_followed and assigned is None:
             return None
@@ -210,11 +223,78 @@ class Fetches:
         """A client asks for committed offsets: the leaders of the partitions that a member of it has got look where it
         begins."""
         address = ClientAddress(caller.client_id, caller.host)
-        seen = self._clients.find(address) if self._notices.has_others else None
+        seen = self._clients.find(address)
+        if seen is not None and not seen.has_begun:
+            self._begins_to_read(seen, is_first=True)
+        if not self._notices.has_others:
+            return
         for place in () if seen is None or self._logs is None else seen.unread.intersection(places):
             leader = None if self._logs is None else self._logs.leader(*place)
             if leader is not None and not leader.is_here:
                 self._notices.add("gets", address, place)
+
+    def owned(self, hosted: HostedGroup, *, anew: bool) -> None:
+        """All members of a group own the partitions that are assigned to them; `anew`: they had none before that."""
+        hosted.sightings.owned(
+            self._hosted_groups.now(),
+            lambda member_id: bool(partitions_of(hosted.group, member_id, self._topic_name)),
+            anew=anew,
+        )
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self._hosted_groups.consumer_settings.topics.by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def _begins_to_read(self, client: SeenClient, *, is_first: bool) -> None:
+        """A client begins to read since its member joined: its program may have been busy before.
+
+        Args:
+            client: the client.
+            is_first: whether it has probably not read from another broker before.
+        """
+        now = self._hosted_groups.now()
+        took = client.begins(now)
+        if took is None or took < _LATE_SECONDS or not is_first or now - (client.throttled_at or -inf) <= took:
+            return
+        for group_id, member_id in (key for each in client.connections for key in each.members):
+            hosted = self._hosted_groups.by_id.get(group_id)
+            sight = None if hosted is None else hosted.sightings.get(member_id)
+            if hosted is None or sight is None or sight.member is None:
+                continue
+            waiting = self._waiting(hosted, member_id, self._hosted_groups.wall_ms() - round(took * 1000))
+            if waiting:
+                event = MemberBeganLate(
+                    generation=hosted.group.generation,
+                    member=sight.member,
+                    took_ms=took * 1000,
+                    partitions=by_topic(sorted(waiting)[:_MOST_LISTED]),
+                    records=sum(waiting.values()),
+                )
+                self._hosted_groups.publish(group_id, event)
+            return
+
+    def _waiting(self, hosted: HostedGroup, member_id: str, since_ms: int) -> dict[Partition, int]:
+        """The numbers of the records to read in the partitions of a member; in those without a committed offset, of
+        those that have come since a time."""
+        found: dict[Partition, int] = {}
+        without = 0
+        for place in islice(partitions_of(hosted.group, member_id, self._topic_name), _MOST_OWNED):
+            readable = None if self._logs is None else self._logs.readable(*place)
+            if self._logs is None or readable is None or hosted.offsets.is_pending(*place):
+                continue
+            committed = hosted.offsets.find(*place)
+            if committed is not None:
+                first: int | None = max(committed.offset, readable[0])
+            elif without < _MOST_WITHOUT:
+                first, without = self._logs.since(*place, since_ms), without + 1
+            else:
+                continue
+            if first is None or first >= readable[1]:
+                continue
+            # One look is enough: partitions with markers only are rare.
+            if found or self._logs.has_records(*place, first):
+                found[place] = readable[1] - first
+        return found
 
     def _gets_here(self, client: ClientAddress, place: Partition) -> None:
         """A member of a group elsewhere has got a partition: look where it begins, if this broker leads it."""

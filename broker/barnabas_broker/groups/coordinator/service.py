@@ -108,7 +108,9 @@ from barnabas_explain.catalog import (
     CoordinatorSought,
     GroupDeleted,
     GroupEvent,
+    GroupReconciled,
     JoinRefused,
+    MemberReplaced,
     RebalanceOver,
     RegexRefused,
     SessionRefused,
@@ -387,6 +389,9 @@ class GroupCoordinator:
         hosted = self._hosted_groups.by_id.get(group_id)
         if hosted is not None and isinstance(event, RebalanceOver):
             hosted.sightings.rebalanced(now)
+            self.fetches.owned(hosted, anew=True)
+        elif hosted is not None and isinstance(event, GroupReconciled | MemberReplaced):
+            self.fetches.owned(hosted, anew=False)
         elif hosted is not None and isinstance(event, TargetAssigned):
             hosted.sightings.assigned(now)
         self._on_event(group_id, event)
