@@ -11,6 +11,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offset_service import Verify
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import GroupEvent, JoinPhaseOver, MemberRevoking, RebalanceStarted, TargetAssigned
@@ -124,9 +125,9 @@ class Node(SimulatedBroker):
         now, wall_ms = self.clock.now(), self.clock.wall_ms()
         return differences(self.groups, _CONFIG, {index: batches}, self._topics, now, wall_ms)
 
-    def handle(self, client: str, request: Request, respond: Respond) -> None:
+    def handle(self, client: str, request: Request, respond: Respond, connection: MemberConnection) -> None:
         """Handle a request."""
-        caller = Caller(client, "/127.0.0.1")
+        caller = Caller(client, "/127.0.0.1", connection=connection)
         groups = self.groups
         answer: Any
         if isinstance(request, FindCoordinatorRequest):

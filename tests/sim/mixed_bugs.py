@@ -111,7 +111,13 @@ def a_member_that_leaves_bumps_no_epoch() -> AbstractContextManager[Any]:
     return patch.object(ConsumerGroup, "_bump", wrong)
 
 
+def assignments_that_never_arrived_are_not_sent_again() -> AbstractContextManager[Any]:
+    """What a heartbeat was answered that came late, on a connection that its client had given up, counts as known."""
+    return patch.object(ConsumerGroupMember, "was_told_elsewhere", lambda self, connection: False)
+
+
 BUGS: Final = named(
+    assignments_that_never_arrived_are_not_sent_again,
     partitions_are_given_away_before_they_are_revoked,
     an_upgrade_forgets_what_members_own,
     an_upgrade_answers_no_deferred_requests,

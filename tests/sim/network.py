@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from barnabas_broker.groups.sightings import MemberConnection, SeenClient
 from barnabas_protocol.schema import Request, Response
 from tests.sim.cluster import Node
 from tests.sim.world import World
@@ -29,12 +30,14 @@ class Connection:
 
     Attributes:
         open: whether the client may still use it.
+        seen: what the coordinator sees of it.
     """
 
     def __init__(self, world: World, client: str, node: Node, answered: Answered, failed: Failed) -> None:
         self.world = world
         self.node = node
         self.open = True
+        self.seen = MemberConnection(SeenClient(), client, "", lambda _: None)
         self._client = client
         self._answered = answered
         self._failed = failed
@@ -85,7 +88,7 @@ class Connection:
             exchange.response = response
             self._return()
 
-        self.node.handle(self._client, exchange.request, respond)
+        self.node.handle(self._client, exchange.request, respond, self.seen)
 
     def _return(self) -> None:
         """Return responses in the order of their requests."""

@@ -104,6 +104,7 @@ SIMULATIONS: Final[Mapping[str, Simulation]] = {
             "a-downgrade-does-not-rebalance": 41,
             "a-member-that-leaves-bumps-no-epoch": 4,
             "an-upgrade-answers-no-deferred-requests": 20,
+            "assignments-that-never-arrived-are-not-sent-again": 1220816,
             "an-upgrade-forgets-what-members-own": 1,
             "an-upgrade-leaves-what-a-downgrade-could-not-delete": 900592,
             "heartbeats-do-not-ask-to-rejoin": 7,

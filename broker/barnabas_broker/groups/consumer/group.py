@@ -445,7 +445,9 @@ class ConsumerGroup:
         member, changed = self._update(known, request.member_id or self._settings.new_id(), said, caller, out, now)
         joins = request.member_epoch == JOIN_EPOCH
         full = joins or (request.rebalance_timeout_ms != -1 and names is not None and reported is not None)
-        heartbeat = Heartbeat(token, member.member_id, full, reported, assigned_before, changed)
+        full = full or member.was_told_elsewhere(caller.connection)
+        connection = caller.connection
+        heartbeat = Heartbeat(token, member.member_id, full, reported, assigned_before, changed, connection=connection)
         self._advance(heartbeat, caller, joins, out, now)
 
     def _update(
@@ -1266,6 +1268,7 @@ class ConsumerGroup:
                     for topic_id in sorted(member.assigned)
                 ]
             )
+            member.told_on = heartbeat.connection
         return response
 
     def _reconcile(

@@ -29,6 +29,7 @@ class Heartbeat(NamedTuple):
         assigned_before: what its member was assigned when it came.
         subscription_changed: whether the member subscribes to something else than before.
         classic: whether it is a JoinGroup.
+        connection: on which it came; None if that is not known.
     """
 
     token: Token
@@ -38,6 +39,7 @@ class Heartbeat(NamedTuple):
     assigned_before: Owned
     subscription_changed: bool
     classic: bool = False
+    connection: object | None = None
 
     def refusal(self, error: KafkaError) -> Reply:
         """The failed response."""

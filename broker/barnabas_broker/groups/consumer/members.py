@@ -79,6 +79,7 @@ class ConsumerGroupMember:
         contested: whether another member has asked for its instance id since it has it.
         fenced: whether its last heartbeat was refused because of its epoch.
         last_seen: when its last heartbeat was, in seconds on the machine's clock.
+        told_on: the connection on which it was sent its assignment last; None if that is not known.
         revoking_since: since when it has had to revoke partitions; inf if it does not.
         classic: what the group knows of a member that uses the classic protocol; None for one of the consumer protocol.
         join_by: when a member of the classic protocol that was asked to rejoin has to have done so; inf if it was not.
@@ -110,6 +111,7 @@ class ConsumerGroupMember:
         "revoking_since",
         "state",
         "sync_by",
+        "told_on",
         "topics",
         "warn_at",
     )
@@ -123,10 +125,20 @@ class ConsumerGroupMember:
         self.revoking: Owned = {}
         self.contested = self.fenced = False
         self.last_seen = now
+        self.told_on: object | None = None
         self.revoking_since = inf
         self.join_by = self.sync_by = inf
         self.warn_at = inf
         self.check_at = inf
+
+    def was_told_elsewhere(self, connection: object | None) -> bool:
+        """Whether it was sent its assignment on another connection than this one of its next heartbeat.
+
+        A heartbeat may arrive late, on a connection that its client has given up: what that is answered never arrives,
+        and the client, which was answered on a new connection before, does not know that it has missed something.
+        Apache Kafka does not send the assignment again then.
+        """
+        return self.told_on is not None and self.told_on is not connection
 
     def describe(self, description: Description) -> None:
         """Take over what a record says of the member."""

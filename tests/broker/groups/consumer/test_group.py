@@ -7,6 +7,8 @@ import pytest
 from barnabas_broker.groups.consumer.assignment import NewTargets, Topic
 from barnabas_broker.groups.consumer.settings import GroupTimes
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
+from barnabas_broker.groups.effects import Caller
+from barnabas_broker.groups.sightings import MemberConnection, SeenClient
 from barnabas_explain.catalog import (
     EpochBumped,
     GroupReconciled,
@@ -213,6 +215,27 @@ def test_a_member_that_rejoins_while_it_revokes_has_revoked() -> None:
     response = machine.join("a")
     assert (response.member_epoch, partitions(response)) == (3, {T: [0, 2]})
     assert partitions(machine.send("b", 3)) == {T: [1, 3]}
+
+
+def test_an_assignment_that_was_sent_on_a_connection_that_is_given_up_is_sent_again() -> None:
+    """The first join of the second member arrives when it has joined on another connection, and gets partitions."""
+    machine = Machine()
+    machine.join("a")
+    first, second = _connected(), _connected()
+    machine.caller = second
+    assert partitions(machine.join("b")) == {}
+    machine.caller = CALLER
+    machine.beat("a")
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.caller = first
+    assert partitions(machine.join("b")) == {T: [1, 3]}
+    machine.caller = second
+    assert partitions(machine.send("b", 3)) == {T: [1, 3]}
+    assert machine.send("b", 3).assignment is None
+
+
+def _connected() -> Caller:
+    return CALLER._replace(connection=MemberConnection(SeenClient(), "client", "", lambda _: None))
 
 
 def test_the_response_with_the_new_epoch_was_lost() -> None:
