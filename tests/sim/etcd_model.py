@@ -47,6 +47,8 @@ class EtcdModel:
     """The state of etcd. Times are seconds of one clock; leases expire when `advance` is called."""
 
     def __init__(self) -> None:
+        #: How often a backup was restored: a request to the servers before does not reach the new ones.
+        self.restores = 0
         self.revision = 1
         self.entries: dict[str, KeyEntry] = {}
         self.leases: dict[int, _Held] = {}
@@ -156,6 +158,7 @@ class EtcdModel:
         leases = {lease_id: (held.ttl, set(held.keys)) for lease_id, held in self.leases.items()}
 
         def restore() -> None:
+            self.restores += 1
             self.revision = self.compacted = revision
             self.entries, self._lease_of = dict(entries), dict(lease_of)
             # Their time begins when the server next looks at them.

@@ -98,6 +98,7 @@ class SimKv:
     async def _do(self, step: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
         etcd, world, name = self._etcd, self._world, self.life.name
         answer: asyncio.Future[T] = world.loop.create_future()
+        restores = etcd.model.restores
 
         def settle(result: Any) -> None:
             if answer.done():
@@ -108,7 +109,7 @@ class SimKv:
                 answer.set_result(result)
 
         def arrive() -> None:
-            if not self._passes(name, ETCD):
+            if etcd.model.restores != restores or not self._passes(name, ETCD):
                 return
             if etcd.down:
                 world.after(0.1, arrive)
