@@ -35,7 +35,7 @@ hash), KIP-1251 (commits with an older epoch). Better here:
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import chain
@@ -1828,9 +1828,13 @@ class ConsumerGroup:
                 read += 1
                 if read % (3 * _MEMBERS_PER_STEP) == 0:
                     yield
-                if record_type == records.REGEX and name not in group.subscriptions.regexes:
-                    group._appends.unwritten[records.REGEX, name] = None
-                elif record_type not in (records.TARGET, records.CURRENT) or name in group.members:
+                known: Container[str] = group.members
+                if record_type == records.REGEX:
+                    known = group.subscriptions.regexes
+                if record_type in records.OF_OTHERS and name not in known:
+                    # Left over, as the record of a member was lost: one that comes back does not get what it had.
+                    group._appends.unwritten[record_type, name] = None
+                else:
                     group.apply(record_type, name, records.content_of(value))
                 if record_type == records.MEMBER:
                     group._begin_session(name, now)

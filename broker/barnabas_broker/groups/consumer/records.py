@@ -41,6 +41,8 @@ CURRENT: Final = 8
 REGEX: Final = 16
 #: The order in which a load applies them: what members have follows the members.
 ORDER: Final = (EPOCH, TARGET_EPOCH, MEMBER, TARGET, CURRENT, REGEX)
+#: Those that say something of members, or of what members subscribe with, and are nothing without these.
+OF_OTHERS: Final = (TARGET, CURRENT, REGEX)
 
 
 # Writing

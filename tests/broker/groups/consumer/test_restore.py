@@ -2,11 +2,12 @@
 
 import pytest
 
-from barnabas_broker.groups.consumer.records import CURRENT, ReplayedGroup, replay_record
+from barnabas_broker.groups.consumer.records import CURRENT, TARGET, ReplayedGroup, replay_record
 from barnabas_explain.catalog import MemberRevoked
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
 )
 from tests.broker.groups.consumer.machine import Machine, T
 
@@ -39,3 +40,25 @@ def test_a_partition_that_two_members_own_belongs_to_the_one_that_got_it_last(re
     machine.settle()
     assert all(len(owners) == 1 for owners in machine.owners().values())
     assert {partition for _, partition in machine.owners()} == {0, 1, 2, 3}
+
+
+def test_a_member_whose_record_is_lost_comes_back_without_its_old_target() -> None:
+    """The records of what it had are deleted: the next coordinator would give its partitions to two members."""
+    machine = Machine()
+    machine.join("a")
+    machine.join("b")
+    machine.settle()
+    replayed: dict[str, ReplayedGroup] = {}
+    for key, value in machine.records:
+        if not isinstance(key, ConsumerGroupMemberMetadataKey) or key.member_id != "a":
+            replay_record(replayed, key, value)
+    assert "a" in replayed["g"][TARGET]
+    kept = [*machine.records]
+    machine.records.clear()
+    machine.group = machine.group.restore("g", machine.settings, replayed["g"], machine.now, machine.wall_ms)
+    machine.join("c")
+    written: dict[str, ReplayedGroup] = {}
+    for key, value in (*kept, *machine.records):
+        if not isinstance(key, ConsumerGroupMemberMetadataKey) or key.member_id != "a":
+            replay_record(written, key, value)
+    assert "a" not in written["g"][TARGET] and "a" not in written["g"][CURRENT]
