@@ -11,7 +11,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
-from barnabas_broker.groups.coordinator.readers import partitions_of
+from barnabas_broker.groups.coordinator.readers import owns_any, partitions_of
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.fetch_reports import FetchNotice, FetchNotices
 from barnabas_broker.groups.new_topics import NewTopics
@@ -235,11 +235,7 @@ class Fetches:
 
     def owned(self, hosted: HostedGroup, *, anew: bool) -> None:
         """All members of a group own the partitions that are assigned to them; `anew`: they had none before that."""
-        hosted.sightings.owned(
-            self._hosted_groups.now(),
-            lambda member_id: bool(partitions_of(hosted.group, member_id, self._topic_name)),
-            anew=anew,
-        )
+        hosted.sightings.owned(self._hosted_groups.now(), partial(owns_any, hosted.group), anew=anew)
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self._hosted_groups.consumer_settings.topics.by_id.get(topic_id)

@@ -28,6 +28,17 @@ def partitions_of(
     return _assigned(by_id[member_id]) if member_id in by_id else frozenset()
 
 
+def owns_any(group: ClassicGroup | ConsumerGroup, member_id: str) -> bool:
+    """Whether a member of a group owns a partition: in a group of thousands, that is asked of all of them at once, and
+    their assignments are not read for it."""
+    if isinstance(group, ConsumerGroup):
+        member = group.members.get(member_id)
+        return member is not None and bool(member.assigned or member.revoking)
+    known = group.members.by_id.get(member_id) if group.members.protocol_type == CONSUMER else None
+    # The number of topics follows the version.
+    return known is not None and any(known.assignment[2:6])
+
+
 def readers(group: ClassicGroup | ConsumerGroup, name: Callable[[bytes], str | None]) -> Iterator[Reader]:
     """The members of a group.
 
