@@ -3489,7 +3489,7 @@ def _untaken(is_incremental: bool | None) -> Told:
 
 @event("nothing_fetched")
 class NothingFetched(MemberEvent):
-    """A member has not fetched since it joined, and the group has no committed offset."""
+    """A member has fetched nothing of partitions since it joined, and no offset of them is committed."""
 
     partitions: ByTopic
     records: int

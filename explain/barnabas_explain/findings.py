@@ -1591,7 +1591,7 @@ def _of_runs(runs: Sequence[Run], deletions: Sequence[GroupDeleted]) -> Finding:
         waited = listed([f"{each:,}" for each in lags])
         brief = f"each of the last runs of {names_of(who)} left more records than the one before, as more is written"
         remedy = (
-            "Let each run read until no record is left, start them more often or with several members, or let one"
+            "Let each run read all that is there, start them more often or with several members, or let one"
             " program run on. Otherwise records wait for ever longer, and are deleted at last before they are read"
             " (retention.ms)."
         )

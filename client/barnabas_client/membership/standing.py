@@ -88,7 +88,7 @@ class Standing:
         return self.out.take()
 
     def find_coordinator(self, now: float) -> list[Effect]:
-        """Find the coordinator although no topic is subscribed: to commit, or to fetch committed offsets."""
+        """Find the coordinator without a subscription: to commit, or to fetch committed offsets."""
         self.search.wanted = True
         return self.tick(now)
 
